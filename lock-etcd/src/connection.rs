@@ -288,3 +288,21 @@ impl fmt::Debug for EtcdConnection {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing is sent without a connection, so that the outcome is known.
+    #[tokio::test]
+    async fn a_refused_connection_leaves_no_doubt() {
+        // No server listens there.
+        let config = Arc::new(EtcdConfig::new([("127.0.0.1", 1)]));
+        let connection = EtcdConnection::new(&config, &Engine::of_this_process("etcd"));
+        let refused = connection.txn(Txn::new()).await;
+        let failure = refused.expect_err("no server listens");
+        assert!(!failure.is_ambiguous(), "{failure:?}");
+        let is_retried = failure.is_retryable() && failure.is_of_connection();
+        assert!(is_retried, "{failure:?}");
+    }
+}

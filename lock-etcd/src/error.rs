@@ -1,9 +1,10 @@
+use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
 use etcd_client::Error as ClientError;
 use polylock_core::{Error, ErrorKind};
-use tonic::{Code, Status};
+use tonic::{Code, ConnectError, Status};
 
 /// Why a request has no result.
 #[derive(Debug, thiserror::Error)]
@@ -130,10 +131,23 @@ impl EtcdFailure {
 
 fn is_ambiguous(error: &ClientError) -> bool {
     match error {
+        ClientError::GRpcStatus(status) if is_unconnected(status) => false,
         ClientError::GRpcStatus(status) => !is_refusal(status) || is_full(status),
         ClientError::InvalidArgs(_) | ClientError::InvalidUri(_) => false,
         _ => true,
     }
+}
+
+/// Whether no connection could be made, so that nothing was sent.
+fn is_unconnected(status: &Status) -> bool {
+    let mut source = status.source();
+    while let Some(error) = source {
+        if error.is::<ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 /// Whether etcd has refused the request. A server that is out of reach, or lost its leader, may have executed
