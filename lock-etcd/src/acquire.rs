@@ -1,9 +1,12 @@
 //! One acquisition, from its first request to its grant.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use etcd_client::{Event, EventType, KeyValue, WatchFilterType, WatchOptions};
-use polylock_core::engine::{Blocker, QueuePosition, TimeBudget, before, queue_position};
+use polylock_core::engine::{
+    Blocker, QueuePosition, TimeBudget, before, queue_position, renewal_interval,
+};
 use polylock_core::{AcquireRequest, Grant, LeaseState, Mode};
 use tokio::time::{Instant, sleep};
 
@@ -36,14 +39,16 @@ impl EtcdAttempt<'_> {
     pub(crate) async fn run(&self) -> Result<Grant, EtcdAttemptError> {
         let name = self.lease.name();
         let mut listing = self.enter().await?;
-        let (mut has_waited, mut is_fresh) = (false, true);
+        // If a retry has listed, another waiter may have seen this one wait.
+        let mut has_waited = !listing.is_creation_of(&name);
+        let mut is_fresh = true;
         loop {
             let blocker = match queue_position(&listing.contenders, &name) {
                 QueuePosition::Gone => return Err(EtcdAttemptError::Gone),
                 QueuePosition::Holds => {
                     self.budget.mark_free();
                     // A holder renews it by hand within a whole ttl, or the engine within half of one.
-                    if !(is_fresh || self.lease.is_shared) || self.is_older_than(2) {
+                    if !(is_fresh || self.lease.is_shared) || self.is_older_than(|ttl| ttl / 2) {
                         listing = self.list(true).await?;
                         is_fresh = true;
                         continue;
@@ -105,9 +110,9 @@ impl EtcdAttempt<'_> {
     }
 
     /// Whether this part of the ttl of the lease of etcd is over, or it is not to be renewed.
-    fn is_older_than(&self, part: u32) -> bool {
+    fn is_older_than(&self, part: fn(Duration) -> Duration) -> bool {
         let lease = self.lease.server_lease();
-        lease.is_none_or(|lease| lease.is_retired() || lease.age() >= lease.ttl / part)
+        lease.is_none_or(|lease| lease.is_retired() || lease.age() >= part(lease.ttl))
     }
 
     /// Lists the directory, and renews the lease of etcd, if that is due at least.
@@ -119,7 +124,7 @@ impl EtcdAttempt<'_> {
             let listed = self.until(until, async {
                 let lease = self.lease.server_lease();
                 match lease.filter(|lease| !lease.is_retired()) {
-                    Some(_) if !renews && !self.is_older_than(3) => {
+                    Some(_) if !renews && !self.is_older_than(renewal_interval) => {
                         self.store.list(directory, until).await
                     }
                     Some(lease) => {
@@ -154,7 +159,7 @@ impl EtcdAttempt<'_> {
     /// blocker has ended.
     async fn wait(&self, blocker: &Blocker, listing: &ContenderList) -> bool {
         let lease = self.lease.server_lease();
-        let left = lease.map(|lease| (lease.ttl / 3).saturating_sub(lease.age()));
+        let left = lease.map(|lease| renewal_interval(lease.ttl).saturating_sub(lease.age()));
         let renewal = Instant::now() + left.unwrap_or_default();
         let until = self
             .budget

@@ -208,7 +208,8 @@ pub(crate) fn kv(client: &Client) -> KvClient {
 /// In bytes, enough for a hundred thousand contenders.
 const MAX_REPLY: usize = 64 << 20;
 
-/// Servers with default settings close connections that ping more often than every 5 s.
+/// Servers with default settings close connections that ping more often than every 5 s, or without a request
+/// or a stream under way.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 impl EtcdEndpoint {
@@ -247,6 +248,7 @@ async fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdFailure> {
     let mut options = ConnectOptions::new()
         .with_connect_timeout(SERVER_TIMEOUT)
         .with_keep_alive(PING_INTERVAL, SERVER_TIMEOUT)
+        .with_keep_alive_while_idle(false)
         .with_require_leader(true)
         .with_auto_token_refresh(true);
     if let Some(source) = &config.login {
@@ -284,5 +286,23 @@ impl fmt::Debug for EtcdConnection {
         f.debug_struct("EtcdConnection")
             .field("hosts", &self.config.hosts)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing is sent without a connection, so that the outcome is known.
+    #[tokio::test]
+    async fn a_refused_connection_leaves_no_doubt() {
+        // No server listens there.
+        let config = Arc::new(EtcdConfig::new([("127.0.0.1", 1)]));
+        let connection = EtcdConnection::new(&config, &Engine::of_this_process("etcd"));
+        let refused = connection.txn(Txn::new()).await;
+        let failure = refused.expect_err("no server listens");
+        assert!(!failure.is_ambiguous(), "{failure:?}");
+        let is_retried = failure.is_retryable() && failure.is_of_connection();
+        assert!(is_retried, "{failure:?}");
     }
 }

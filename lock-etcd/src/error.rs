@@ -1,9 +1,10 @@
+use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
 use etcd_client::Error as ClientError;
 use polylock_core::{Error, ErrorKind};
-use tonic::{Code, Status};
+use tonic::{Code, ConnectError, Status};
 
 /// Why a request has no result.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +26,10 @@ pub(crate) enum EtcdFailure {
     /// Something else in place of a record.
     #[error("the key {0:?} was not written by polylock and is left as it is")]
     Foreign(String),
+
+    /// The database of etcd has reached its quota, and the request has had no effect.
+    #[error("{}", EtcdAdvice(.0))]
+    Full(ClientError),
 
     /// Leaders changed at each renewal of a lease.
     #[error("etcd elects a leader, and the lease could not be renewed by one that lasts")]
@@ -61,6 +66,7 @@ impl EtcdFailure {
             Self::AdoptedTooOften
             | Self::Config(_)
             | Self::Foreign(_)
+            | Self::Full(_)
             | Self::LeaseGone
             | Self::LoginEnded
             | Self::Core(_) => false,
@@ -75,15 +81,30 @@ impl EtcdFailure {
     /// Whether another connection, with a login of its own, may do better.
     pub(crate) fn is_of_connection(&self) -> bool {
         match self {
-            Self::Client(error) => is_ambiguous(error) && self.is_retryable(),
+            Self::Client(ClientError::GRpcStatus(status)) => {
+                self.is_retryable() && !is_refusal(status)
+            }
+            Self::Client(_) => self.is_retryable(),
             Self::Core(_) | Self::LoginEnded | Self::Silent(_) => true,
             _ => false,
         }
     }
 
-    /// Whether etcd takes no writes: its database is full, or it has too many requests.
+    /// Whether the database of etcd has reached its quota, so that it takes no writes.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self, Self::Client(ClientError::GRpcStatus(status)) if status.code() == Code::ResourceExhausted)
+        match self {
+            Self::Client(ClientError::GRpcStatus(status)) => is_full(status),
+            Self::Full(_) => true,
+            _ => false,
+        }
+    }
+
+    /// The failure of a request to a full database that is known to have had no effect.
+    pub(crate) fn without_effect(self) -> Self {
+        match self {
+            Self::Client(error) => Self::Full(error),
+            other => other,
+        }
     }
 
     fn kind(&self) -> ErrorKind {
@@ -93,6 +114,7 @@ impl EtcdFailure {
                 ErrorKind::InvalidConfig
             }
             Self::Client(_)
+            | Self::Full(_)
             | Self::LeaderChanged
             | Self::LeaseGone
             | Self::Silent(_)
@@ -109,26 +131,46 @@ impl EtcdFailure {
 
 fn is_ambiguous(error: &ClientError) -> bool {
     match error {
-        ClientError::GRpcStatus(status) => !is_refusal(status.code()),
+        ClientError::GRpcStatus(status) if is_unconnected(status) => false,
+        ClientError::GRpcStatus(status) => !is_refusal(status) || is_full(status),
         ClientError::InvalidArgs(_) | ClientError::InvalidUri(_) => false,
         _ => true,
     }
 }
 
-/// Whether the code says that the server has not done what it was asked for. A server that is out of
-/// reach, or lost its leader, may have, and so may one whose answer is too large for this client.
-fn is_refusal(code: Code) -> bool {
-    matches!(
-        code,
+/// Whether no connection could be made, so that nothing was sent.
+fn is_unconnected(status: &Status) -> bool {
+    let mut source = status.source();
+    while let Some(error) = source {
+        if error.is::<ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+/// Whether etcd has refused the request. A server that is out of reach, or lost its leader, may have executed
+/// it, and so may one whose answer is too large for this client.
+fn is_refusal(status: &Status) -> bool {
+    match status.code() {
         Code::AlreadyExists
-            | Code::FailedPrecondition
-            | Code::InvalidArgument
-            | Code::NotFound
-            | Code::PermissionDenied
-            | Code::ResourceExhausted
-            | Code::Unauthenticated
-            | Code::Unimplemented
-    )
+        | Code::FailedPrecondition
+        | Code::InvalidArgument
+        | Code::NotFound
+        | Code::PermissionDenied
+        | Code::Unauthenticated
+        | Code::Unimplemented => true,
+        // A connection that the server closes because of too many pings has this code as well.
+        Code::ResourceExhausted => status.message().starts_with("etcdserver: "),
+        _ => false,
+    }
+}
+
+/// Whether the database has reached its quota. Too many requests at a time have the same code. etcd executes
+/// the request that reaches the quota, and then answers this.
+fn is_full(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && status.message().contains("database space exceeded")
 }
 
 /// Whether the token of a login has ended, or the users have changed since it was given: then the client
@@ -145,10 +187,10 @@ fn kind(status: &Status) -> ErrorKind {
         Code::InvalidArgument if is_about_login(status) => ErrorKind::Denied,
         Code::FailedPrecondition if is_about_login(status) => ErrorKind::Denied,
         Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
-        // The quota of the database, or too many requests at a time.
+        // The quota of the database, too many requests at a time, or a connection that is closed.
         Code::ResourceExhausted => ErrorKind::Unavailable,
         Code::OutOfRange => ErrorKind::Protocol,
-        code if is_refusal(code) => ErrorKind::Protocol,
+        _ if is_refusal(status) => ErrorKind::Protocol,
         _ => ErrorKind::Unavailable,
     }
 }
@@ -173,7 +215,7 @@ impl fmt::Display for EtcdAdvice<'_> {
                 "etcd refuses this user or password, the user lacks the right to the prefix, or there \
                  is no login and etcd asks for one: {message}"
             ),
-            ErrorKind::Unavailable if status.code() == Code::ResourceExhausted => {
+            ErrorKind::Unavailable if is_refusal(status) => {
                 write!(f, "etcd takes no writes: {message}")
             }
             ErrorKind::Unavailable => write!(f, "etcd is out of reach: {message}"),
@@ -214,7 +256,7 @@ impl From<EtcdFailure> for Error {
             false => error,
         };
         match failure {
-            EtcdFailure::Client(source) => error.with_source(source),
+            EtcdFailure::Client(source) | EtcdFailure::Full(source) => error.with_source(source),
             _ => error,
         }
     }
@@ -224,11 +266,16 @@ impl From<EtcdFailure> for Error {
 mod tests {
     use super::*;
 
+    const FULL: &str = "etcdserver: mvcc: database space exceeded";
+
     #[test]
     fn each_error_says_what_became_of_the_request() {
         let status = |code, message: &str| ClientError::from(Status::new(code, message));
         let of_code = |code| EtcdFailure::from(status(code, "a message"));
+        let busy = "etcdserver: too many requests";
+        let closed = "h2 protocol error: http2 error";
         let out_of_reach = [
+            EtcdFailure::from(status(Code::ResourceExhausted, closed)),
             of_code(Code::Unavailable),
             of_code(Code::Unknown),
             EtcdFailure::Silent(Duration::ZERO),
@@ -242,7 +289,13 @@ mod tests {
             EtcdFailure::from(status(Code::InvalidArgument, "authentication failed")),
         ];
         let unconfirmed = [EtcdFailure::Unconfirmed];
-        let refused = [of_code(Code::ResourceExhausted), of_code(Code::NotFound)];
+        let full = || EtcdFailure::from(status(Code::ResourceExhausted, FULL));
+        let perhaps_executed = [full()];
+        let refused = [
+            EtcdFailure::from(status(Code::ResourceExhausted, busy)),
+            full().without_effect(),
+            of_code(Code::NotFound),
+        ];
         let (wrong, too_large) = (
             [of_code(Code::InvalidArgument)],
             [of_code(Code::OutOfRange)],
@@ -253,6 +306,7 @@ mod tests {
             (&login_ended, ErrorKind::Denied, false, true),
             (&denied, ErrorKind::Denied, false, false),
             (&unconfirmed, ErrorKind::Unavailable, true, false),
+            (&perhaps_executed, ErrorKind::Unavailable, true, false),
             (&refused, ErrorKind::Unavailable, false, false),
             (&wrong, ErrorKind::Protocol, false, false),
             (&too_large, ErrorKind::Protocol, true, false),
@@ -261,6 +315,8 @@ mod tests {
                 let found = (failure.is_ambiguous(), failure.is_of_connection());
                 assert_eq!(failure.kind(), kind, "{failure:?}");
                 assert_eq!(found, (is_ambiguous, is_of_connection), "{failure:?}");
+                let is_full = failure.to_string().contains(FULL);
+                assert_eq!(failure.is_full(), is_full, "{failure:?}");
             }
         }
     }

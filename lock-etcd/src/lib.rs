@@ -17,6 +17,7 @@ mod renew;
 mod server_lease;
 mod store;
 mod tls;
+mod tokens;
 
 pub use crate::backend::EtcdBackend;
 pub use crate::config::EtcdConfig;

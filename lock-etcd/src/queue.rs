@@ -1,4 +1,4 @@
-//! The contenders of a key: how they are stored, and the tokens of holders. Pure.
+//! The contenders of a key, and how they are stored. Pure.
 //!
 //! A contender is a key `PREFIX/KEY/ID`, attached to a lease of etcd; contenders queue in the
 //! order of their creation, as those of `etcdctl lock` and of Go's `concurrency.Mutex`.
@@ -8,6 +8,8 @@ use std::num::NonZeroU32;
 use etcd_client::KeyValue;
 use polylock_core::engine::{LeaseId, Queued};
 use polylock_core::{FencingToken, Label, LockKey, Mode};
+
+use crate::tokens::token;
 
 /// The beginning of the keys of all contenders of one lock. The name of the lock has no slashes there, so
 /// that the contenders of `a/b` are not among those of `a`.
@@ -138,17 +140,6 @@ impl Queued for EtcdContender {
     }
 }
 
-/// The token of a holder. Holders that exclude each other get the lock in the order of their creation, so a
-/// later one has a larger revision, and a token above all tokens of an earlier one. The low bits count
-/// adoptions, and hand-overs since. `None` after 2^47 writes.
-pub(crate) fn token(create_revision: i64, adoptions: u8, hand_overs: u8) -> Option<FencingToken> {
-    let revision = u64::try_from(create_revision).ok()?;
-    let token =
-        revision.checked_mul(1 << 16)? + (u64::from(adoptions) << 8) + u64::from(hand_overs);
-    // It fits a signed column of a database.
-    i64::try_from(token).ok().map(|_| FencingToken::new(token))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,15 +217,5 @@ mod tests {
             assert_eq!(split("locks", foreign), None, "{foreign}");
         }
         assert!(LockKey::escape("orders/42").starts_with(&LockKey::escape("orders/")));
-    }
-
-    #[test]
-    fn a_later_contender_has_larger_tokens_than_all_before_it() {
-        let last_of_first = token(7, u8::MAX, u8::MAX).unwrap();
-        assert!(last_of_first < token(8, 0, 0).unwrap());
-        assert!(token(7, 0, u8::MAX).unwrap() < token(7, 1, 0).unwrap());
-        assert!(token((1 << 47) - 1, u8::MAX, u8::MAX).is_some());
-        assert_eq!(token(1 << 47, 0, 0), None);
-        assert_eq!(token(-1, 0, 0), None);
     }
 }

@@ -259,7 +259,27 @@ impl EtcdStore {
                 Some(PutOptions::new().with_lease(lease)),
             )])
             .or_else([TxnOp::get(key, None)]);
-        let done = self.connection.txn(txn).await?;
+        let done = match self.connection.txn(txn).await {
+            Err(failure) if failure.is_full() => {
+                // etcd executes the request that reaches its quota before it answers so.
+                let read = self
+                    .connection
+                    .send(|mut client| async move { client.get(key, None).await });
+                let Ok(found) = read.await else {
+                    return Err(failure);
+                };
+                let is_written = |stored: &&KeyValue| {
+                    stored.mod_revision() > mod_revision
+                        && stored.lease() == lease
+                        && stored.value() == value.as_bytes()
+                };
+                return match found.kvs().iter().find(is_written) {
+                    Some(written) => Ok(Ok(written.mod_revision())),
+                    None => Err(failure.without_effect()),
+                };
+            }
+            done => done?,
+        };
         if done.succeeded() {
             return Ok(Ok(revision(done.header())));
         }
@@ -318,6 +338,12 @@ impl ContenderList {
             contenders: found.kvs().iter().map(contender).collect(),
             revision: revision(found.header()),
         }
+    }
+
+    /// Whether nothing was written since the contender of this name was created.
+    pub(crate) fn is_creation_of(&self, name: &str) -> bool {
+        let own = self.contenders.iter().find(|own| own.name == name);
+        own.is_some_and(|own| own.create_revision == self.revision)
     }
 }
 

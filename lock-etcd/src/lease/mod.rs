@@ -15,9 +15,10 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 
 use crate::error::{EtcdFailure, RETRY_BACKOFF};
-use crate::queue::{EtcdContender, EtcdEntry, token, values_of};
+use crate::queue::{EtcdContender, EtcdEntry, values_of};
 use crate::server_lease::ServerLease;
-use crate::store::{ContenderList, EtcdStore, by_creation, gets, revision};
+use crate::store::{ContenderList, EtcdStore, by_creation, gets, list, revision};
+use crate::tokens::token;
 
 /// One contender: a key in the directory of its lock, attached to a lease of etcd.
 pub(crate) struct EtcdLease {
@@ -204,13 +205,30 @@ impl EtcdLease {
             .when([Compare::create_revision(key.as_str(), CompareOp::Equal, 0)])
             .and_then([TxnOp::put(key, value, Some(options)), all()])
             .or_else([all()]);
-        let created = self.store.connection.txn(txn).await?;
+        let created = match self.store.connection.txn(txn).await {
+            Err(failure) if failure.is_full() => return self.created_at_quota(failure).await,
+            created => created?,
+        };
         let listed = gets(&created).pop();
         let listed = listed.ok_or(EtcdFailure::Protocol("a transaction without its results"))?;
         let mut listing = ContenderList::of(&listed, &self.directory);
         // That of the whole transaction, with its own write.
         listing.revision = revision(created.header());
         Ok(listing)
+    }
+
+    /// Whether the key was created by the request that reached the quota of the database, which etcd executes
+    /// before it answers so.
+    async fn created_at_quota(&self, failure: EtcdFailure) -> Result<ContenderList, EtcdFailure> {
+        let (directory, name) = (self.directory.as_str(), self.name());
+        let listed = self.store.connection.send(|client| list(client, directory));
+        let Ok((listing, _)) = listed.await else {
+            return Err(failure);
+        };
+        match listing.contenders.iter().any(|own| own.name == name) {
+            true => Ok(listing),
+            false => Err(failure.without_effect()),
+        }
     }
 
     /// Notes that the key may be attached to another lease of etcd; false if that is known.

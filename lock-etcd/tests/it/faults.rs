@@ -274,6 +274,27 @@ async fn a_key_that_is_created_again_is_not_the_lock() {
     place.contenders("a", 0).await;
 }
 
+/// etcd executes the request that reaches the quota of its database, and then answers that it is full.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_whose_creation_reaches_the_quota_is_not_left() {
+    let place = Place::new().await;
+    let config = crate::support::config(&[place.counter().port()], place.prefix());
+    let short = config.with_timeout(ms(1_000)).expect("it is in range");
+    let locks = open(short).await;
+    // Its renewals would keep the key alive.
+    let kept = acquire(&locks, "kept").await;
+    place.counter().fill(is_creation);
+    release(acquire(&locks, "a").await).await;
+    place.contenders("a", 0).await;
+    // A key that cannot be read is deleted as well.
+    place.counter().fill(is_creation);
+    place.counter().hold(|path, _| path.ends_with("/Range"));
+    assert_error(&locks, &request("a"), ErrorKind::Unavailable).await;
+    place.contenders("a", 0).await;
+    place.counter().pass();
+    release(kept).await;
+}
+
 fn is_creation(_: &str, kind: Option<Request>) -> bool {
     kind == Some(Request::Acquire)
 }

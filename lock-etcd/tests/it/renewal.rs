@@ -157,6 +157,27 @@ async fn a_renewal_that_crosses_an_extension_does_not_cut_it() {
     release(guard).await;
 }
 
+/// etcd executes the request that reaches the quota of its database, and then answers that it is full.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_that_reaches_the_quota_is_kept() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let long = request("a").with_ttl(Duration::from_secs(30));
+    let guard = locks.acquire(&long).await.expect("it is free");
+    let mut waiter = place.waiter(&place.client().await, long).await;
+    let is_write = |path: &str, kind: Option<_>| path.ends_with("/Txn") && kind.is_none();
+    place.counter().fill(is_write);
+    // A renewal would find out that the key is gone.
+    place.counter().hold(|_, kind| kind == Some(Request::Renew));
+    let extended = guard.renew_for(Duration::from_secs(300)).await;
+    let granted_early = tokio::time::timeout(ms(300), &mut waiter).await;
+    assert!(granted_early.is_err() || !guard.is_held(), "two holders");
+    extended.expect("it is extended");
+    assert!(place.tree().time_left(&key("a")).await > 200);
+    release(guard).await;
+    release(granted(waiter).await).await;
+}
+
 /// A lease of etcd that ends with a holder and its waiter grants the waiter nothing: it has no key then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_key_ends_with_that_of_the_holder_is_not_granted_the_lock_by_it() {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use polylock_core::layers::LocalQueue;
-use polylock_core::memory::Request;
+use polylock_core::memory::{Fault, Request};
 use polylock_core::{DistributedLock, LockGuard, Mode, Renewal};
 use tokio::time::{Instant, timeout};
 
-use crate::support::{Place, SOON, acquire, granted, release, request, token};
+use crate::support::{Place, SOON, acquire, granted, permits, release, request, token};
 
 /// A free lock is two transactions: one creates the key and lists the line, one deletes it.
 #[tokio::test(flavor = "multi_thread")]
@@ -137,6 +137,30 @@ async fn a_lock_that_was_waited_for_has_its_whole_ttl() {
     let left = |guard: &LockGuard| guard.valid_until().map(|until| until - Instant::now());
     assert!(left(&next) > Some(SOON * 4 / 5), "{:?}", left(&next));
     release(next).await;
+}
+
+/// A permit whose creation was retried writes that it is granted as well: another waiter has seen it wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_that_is_granted_by_a_retry_wakes_the_next_one() {
+    let place = Place::new().await;
+    let (locks, retried) = (place.client().await, place.counted().await);
+    // They list again of themselves after a third of their ttl, which is later than the test waits.
+    let permit = request("a").with_mode(permits(2)).with_ttl(SOON * 6);
+    let one = locks.acquire(&permit).await.expect("it is free");
+    let two = locks.acquire(&permit).await.expect("it is free");
+    place.counter().plan(Request::Acquire, Fault::LostReply);
+    let is_creation = |_: &str, kind| kind == Some(Request::Acquire);
+    place.counter().hold(is_creation);
+    let first = place.waiter(&retried, permit.clone()).await;
+    place.held().await;
+    let second = place.waiter(&locks, permit).await;
+    release(one).await;
+    place.counter().pass();
+    let first = granted(first).await;
+    release(two).await;
+    let second = timeout(SOON, granted(second)).await;
+    release(second.expect("it is woken")).await;
+    release(first).await;
 }
 
 /// A permit waiter writes that it is granted, which wakes the next one.

@@ -40,6 +40,8 @@ struct Shared {
     next: Mutex<Option<Matches>>,
     /// Notifies held calls.
     pass: watch::Sender<()>,
+    /// The transactions that a full database refuses, and whether it is full.
+    quota: Mutex<Option<(Matches, bool)>>,
 }
 
 /// Whether a call is held, by its path and the kind of its transaction.
@@ -56,6 +58,7 @@ impl GrpcProxy {
             is_reachable: watch::channel(true).0,
             next: Mutex::default(),
             pass: watch::channel(()).0,
+            quota: Mutex::default(),
         });
         let (end, ended) = tokio::sync::oneshot::channel();
         let (started, port) = std::sync::mpsc::channel();
@@ -98,10 +101,16 @@ impl GrpcProxy {
         plans.push_back((request, fault));
     }
 
-    /// Holds the next call that matches, until [`pass`](Self::pass): then it reaches the server, also if its
-    /// client has given up.
+    /// Holds the next call that matches and has no planned fault, until [`pass`](Self::pass): then it reaches
+    /// the server, also if its client has given up.
     pub(crate) fn hold(&self, matches: Matches) {
         *self.shared.next.lock().expect("no panic") = Some(matches);
+    }
+
+    /// Lets the next transaction that matches reach the quota of the database: the server executes it, and the
+    /// client is answered that the database is full. Later ones that match are refused.
+    pub(crate) fn fill(&self, matches: Matches) {
+        *self.shared.quota.lock().expect("no panic") = Some((matches, false));
     }
 
     pub(crate) fn is_holding(&self) -> bool {
@@ -186,7 +195,10 @@ async fn pass(
     // Behind the flag and the length of a message.
     let kind = TxnRequest::decode(bytes.slice(5..))?.kind();
     shared.note(&path, kind);
-    if let Some(mut pass) = shared.held(&path, kind) {
+    let fault = shared.fault(kind);
+    if fault.is_none()
+        && let Some(mut pass) = shared.held(&path, kind)
+    {
         let late = again();
         return tokio::spawn(async move {
             drop(pass.changed().await);
@@ -196,7 +208,14 @@ async fn pass(
         })
         .await?;
     }
-    match shared.fault(kind) {
+    if let Some(was_full) = shared.reaches_quota(&path, kind) {
+        if !was_full {
+            let executed = send(&mut sender, again()).await?;
+            executed.into_body().collect().await?;
+        }
+        return no_space();
+    }
+    match fault {
         None => send(&mut sender, again()).await,
         Some(Fault::Duplicated) => {
             let first = send(&mut sender, again()).await?;
@@ -218,6 +237,18 @@ async fn pass(
     }
 }
 
+/// The answer of a server whose database is full.
+fn no_space() -> Result<Answer, Failure> {
+    let body: Body = Full::new(Bytes::new())
+        .map_err(|never| match never {})
+        .boxed();
+    let answer = hyper::Response::builder()
+        .header("content-type", "application/grpc")
+        .header("grpc-status", "8")
+        .header("grpc-message", "etcdserver: mvcc: database space exceeded");
+    Ok(answer.body(body)?)
+}
+
 async fn send(
     sender: &mut SendRequest<Body>,
     request: hyper::Request<Body>,
@@ -236,6 +267,13 @@ impl Shared {
     fn note(&self, path: &str, kind: Option<Request>) {
         let mut seen = self.seen.lock().expect("no panic");
         seen.push((path.to_owned(), kind));
+    }
+
+    /// Whether the database was full before a transaction that it answers so; `None` if it has space for it.
+    fn reaches_quota(&self, path: &str, kind: Option<Request>) -> Option<bool> {
+        let mut quota = self.quota.lock().expect("no panic");
+        let (matches, is_full) = quota.as_mut()?;
+        matches(path, kind).then(|| std::mem::replace(is_full, true))
     }
 
     /// The fate of a request.
