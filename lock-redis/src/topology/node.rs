@@ -233,9 +233,12 @@ impl RedisNode {
 
     /// Closes the connections; the next call makes others.
     pub(super) fn hang_up(&self) {
-        let all = self.connections.read();
-        let all = all.unwrap_or_else(PoisonError::into_inner);
-        let all: Vec<_> = all.iter().filter_map(|(_, one)| one.upgrade()).collect();
+        let connections = self.connections.read();
+        let connections = connections.unwrap_or_else(PoisonError::into_inner);
+        let all = connections.iter().filter_map(|(_, one)| one.upgrade());
+        let all: Vec<_> = all.collect();
+        // Outside of the mutex: the receivers of the event may send requests.
+        drop(connections);
         all.iter().for_each(|connection| connection.hang_up());
     }
 
