@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::{RedisCause, RedisFailure};
 use crate::keys::RedisKeys;
-use crate::reply;
+use crate::reply::{self, LeaseReply};
 use crate::script::RENEW;
 use crate::server::{Server, millis};
 use crate::topology::{Call, Done};
@@ -30,7 +30,7 @@ impl Server {
         due: &[RenewalRequest],
         lost: &Lost<'_>,
         note: &Note<'_>,
-    ) -> Vec<Result<LeaseState, RedisFailure>> {
+    ) -> Vec<LeaseReply> {
         // The scheduler drops all results of a round that takes longer than its shortest timeout.
         let shortest = due.iter().map(|one| one.timeout).min();
         let limit = Instant::now() + shortest.unwrap_or_default() * 3 / 4;
@@ -53,7 +53,7 @@ impl Server {
         (limit, turns): (Instant, &Semaphore),
         lost: &Lost<'_>,
         note: &Note<'_>,
-    ) -> Vec<Result<LeaseState, RedisFailure>> {
+    ) -> Vec<LeaseReply> {
         let extending = async {
             let _turn = turns.acquire().await;
             let left = limit.saturating_duration_since(Instant::now());
@@ -70,25 +70,26 @@ impl Server {
             Err(failure) => return due.iter().map(|_| Err(failure.clone())).collect(),
         };
         for (one, state) in due.iter().zip(&states) {
-            if let LeaseState::Lost(reason) = state {
+            if let Ok(LeaseState::Lost(reason)) = state {
                 lost(one.id, *reason);
             }
         }
+        let is_held = |state: &LeaseReply| matches!(state, Ok(LeaseState::Held));
         let proof = match wait {
             Some((wanted, _)) if done.acked < wanted => {
                 let acked = done.acked;
                 Err(RedisCause::Unacknowledged { acked, wanted }.unknown())
             }
-            _ if !states.contains(&LeaseState::Held) || !self.wants_proof() => Ok(()),
+            _ if !states.iter().any(is_held) || !self.wants_proof() => Ok(()),
             // Confirmations from before the renewal prove nothing about it.
             _ => {
                 let left = limit.saturating_duration_since(Instant::now());
                 self.topology.confirm(&done, Duration::ZERO, left).await
             }
         };
-        let confirmed = |state| match state {
-            LeaseState::Held => proof.clone().map(|()| LeaseState::Held),
-            lost => Ok(lost),
+        let confirmed = |state: LeaseReply| match state {
+            Ok(LeaseState::Held) => proof.clone().map(|()| LeaseState::Held),
+            other => other,
         };
         states.into_iter().map(confirmed).collect()
     }
@@ -97,7 +98,7 @@ impl Server {
     pub(crate) async fn extend(
         &self,
         due: &[RenewalRequest],
-    ) -> Result<Vec<LeaseState>, RedisFailure> {
+    ) -> Result<Vec<LeaseReply>, RedisFailure> {
         Ok(self.extend_with(due, &|_| None, None).await?.0)
     }
 
@@ -106,7 +107,7 @@ impl Server {
         due: &[RenewalRequest],
         note: &Note<'_>,
         wait: Option<(u32, Duration)>,
-    ) -> Result<(Vec<LeaseState>, Done), RedisFailure> {
+    ) -> Result<(Vec<LeaseReply>, Done), RedisFailure> {
         let notes: Vec<Vec<u8>> = due.iter().map(|one| RedisKeys::notes(&one.key)).collect();
         let keys = due.iter().zip(&notes);
         let keys: Vec<&[u8]> = keys
@@ -128,7 +129,7 @@ impl Server {
         };
         let mut done = self.topology.call(call).await?;
         let reply = std::mem::replace(&mut done.value, Value::Nil);
-        let states = reply::lease_states(reply, due.len())?;
+        let states = reply::lease_states(reply, due.len(), &done.server)?;
         Ok((states, done))
     }
 }

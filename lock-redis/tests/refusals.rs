@@ -4,7 +4,7 @@
 use lock_testkit::servers::{ClientCertificate, ServerCertificate, TestCertificates};
 use lock_testkit::servers::{RedisOptions, RedisServer, RespClient};
 use polylock_core::admin::Record;
-use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, Registry};
+use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, Mode, Registry};
 use polylock_redis::{Redis, RedisBackend, RedisConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -199,20 +199,39 @@ async fn what_the_user_may_not_do_is_denied() {
         "-xadd",
         "-time",
         "-del",
+        "-get",
+        "-xrange",
+        "-zscore",
     ] {
         let rules = format!("on >secret ~* &* +@all {denied}");
         let place = Place::with(RedisOptions::new().with_user("locks", &rules));
         let locks = open(place.direct().with_login("locks", "secret")).await;
-        let attempt = attempt("a");
+        let mode = match denied {
+            "-zscore" => Mode::Shared,
+            _ => Mode::Exclusive,
+        };
+        let attempt = attempt("a").with_mode(mode);
         match locks.acquire(&attempt).await {
-            // The plain commands that take a free lock need less than a release.
-            Ok(guard) => match guard.release().await {
-                Ok(_) => assert_eq!(denied, "-time", "released without the right to it"),
-                Err(error) => {
-                    assert!(["-del", "-evalsha"].contains(&denied), "{denied}: granted");
-                    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+            // The plain commands that take a free lock need less than a renewal and a release.
+            Ok(guard) => {
+                if let Err(error) = guard.renew().await {
+                    assert_eq!(error.kind(), ErrorKind::Denied, "{denied}: {error:?}");
                 }
-            },
+                let reason = guard.lost().reason();
+                assert_eq!(reason, None, "{denied} shows no loss");
+                if denied == "-xrange" {
+                    // Without a queue, a release does not need it.
+                    place.command(&["XADD", "{a}:waiters", "*", "w", "none"]);
+                }
+                match guard.release().await {
+                    Ok(_) => assert_eq!(denied, "-time", "released without the right to it"),
+                    Err(error) => {
+                        let needed = ["-del", "-evalsha", "-get", "-xrange", "-zscore"];
+                        assert!(needed.contains(&denied), "{denied}: granted");
+                        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+                    }
+                }
+            }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Denied, "{denied}: {error:?}");
                 // The error says that a script was stopped halfway.
