@@ -7,7 +7,7 @@ use polylock_core::engine::LeaseId;
 use polylock_core::{LeaseState, LostReason, RenewalRequest, TtlRule};
 use redis::Value;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::{RedisCause, RedisFailure};
 use crate::keys::RedisKeys;
@@ -21,6 +21,14 @@ pub(crate) type Lost<'a> = dyn Fn(LeaseId, LostReason) + Send + Sync + 'a;
 
 /// Returns `<token>|<held for (ms)>` of a lease if the server does not know it yet.
 pub(crate) type Note<'a> = dyn Fn(LeaseId) -> Option<String> + Send + Sync + 'a;
+
+/// The keys of a lock that a renewal uses.
+#[derive(Clone, Copy, Debug)]
+enum RenewalKeys {
+    /// Of one lock; whether a lost lease was broken is not found out.
+    Lock,
+    LockAndNotes,
+}
 
 impl Server {
     /// Extends leases in as few calls as the slots of their keys allow. Reports each loss to `lost` at
@@ -59,7 +67,16 @@ impl Server {
             let left = limit.saturating_duration_since(Instant::now());
             let wait = self.replicas.filter(|_| self.wants_proof());
             let wait = wait.map(|(acks, longest)| (acks, longest.min(left / 2)));
-            (wait, self.extend_with(due, note, wait).await)
+            // A cluster refuses several keys, some of which are missing, while it moves their slot.
+            let scope = match self.topology.one_slot() {
+                true => RenewalKeys::LockAndNotes,
+                false => RenewalKeys::Lock,
+            };
+            let mut extended = self.extend_with(due, scope, note, wait).await;
+            if let (RenewalKeys::Lock, Ok((states, _))) = (scope, &mut extended) {
+                self.find_broken(due, states, left / 4).await;
+            }
+            (wait, extended)
         };
         let extended = match timeout_at(limit, extending).await {
             Ok((wait, extended)) => extended.map(|(states, done)| (wait, states, done)),
@@ -99,20 +116,48 @@ impl Server {
         &self,
         due: &[RenewalRequest],
     ) -> Result<Vec<LeaseReply>, RedisFailure> {
-        Ok(self.extend_with(due, &|_| None, None).await?.0)
+        let scope = RenewalKeys::LockAndNotes;
+        Ok(self.extend_with(due, scope, &|_| None, None).await?.0)
+    }
+
+    /// Finds out which of the leases that are lost were broken by an administrator.
+    async fn find_broken(
+        &self,
+        due: &[RenewalRequest],
+        states: &mut [LeaseReply],
+        within: Duration,
+    ) {
+        let is_lost = |state: &LeaseReply| matches!(state, Ok(LeaseState::Lost(_)));
+        if !states.iter().any(is_lost) {
+            return;
+        }
+        // A lost lease is not extended.
+        let scope = RenewalKeys::LockAndNotes;
+        let found = timeout(within, self.extend_with(due, scope, &|_| None, None)).await;
+        let Ok(Ok((found, _))) = found else {
+            return;
+        };
+        for (state, found) in states.iter_mut().zip(found) {
+            if is_lost(state) && is_lost(&found) {
+                *state = found;
+            }
+        }
     }
 
     async fn extend_with(
         &self,
         due: &[RenewalRequest],
+        scope: RenewalKeys,
         note: &Note<'_>,
         wait: Option<(u32, Duration)>,
     ) -> Result<(Vec<LeaseReply>, Done), RedisFailure> {
         let notes: Vec<Vec<u8>> = due.iter().map(|one| RedisKeys::notes(&one.key)).collect();
         let keys = due.iter().zip(&notes);
-        let keys: Vec<&[u8]> = keys
-            .flat_map(|(one, notes)| [one.key.as_bytes(), notes])
-            .collect();
+        let keys = keys.flat_map(|(one, notes)| [one.key.as_bytes(), notes]);
+        let keys: Vec<&[u8]> = match scope {
+            RenewalKeys::Lock => keys.step_by(2).collect(),
+            RenewalKeys::LockAndNotes => keys.collect(),
+        };
         let text = |one: &RenewalRequest| {
             let note = note(one.id).unwrap_or_default();
             let rule = match one.rule {

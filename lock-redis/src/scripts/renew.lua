@@ -1,6 +1,6 @@
 -- Extends leases; takes none that has ended.
 --
--- KEYS, for each lock: LOCK, NOTES. ARGV, for each lock: id, ttl (ms), "least" or "exact", and what is
+-- KEYS, for each lock: LOCK, NOTES; or one LOCK alone. ARGV, for each lock: id, ttl (ms), "least" or "exact", and what is
 -- to be stored, "<token>|<held for (ms)>" or "".
 -- With "least", none is shorter afterwards: a request that is late must not cut a lease that was extended.
 -- Gives for each 1 if it is held, 2 if an administrator broke it, the error of a missing right, else 0.
@@ -18,7 +18,7 @@ local function is_denied(reply)
   return type(reply) == 'table' and string.sub(reply['err'], 1, 9) ~= 'WRONGTYPE'
 end
 local answers = {}
-for n = 1, #KEYS / 2 do
+for n = 1, #ARGV / 4 do
   local lock, notes = KEYS[2 * n - 1], KEYS[2 * n]
   local id, ttl, rule, note = unpack(ARGV, 4 * n - 3, 4 * n)
   local value = redis.pcall('GET', lock)
@@ -60,7 +60,7 @@ for n = 1, #KEYS / 2 do
       held = 1
     end
   end
-  if held == 0 and type(redis.pcall('HGET', notes, 'b:' .. id)) == 'string' then
+  if held == 0 and notes and type(redis.pcall('HGET', notes, 'b:' .. id)) == 'string' then
     held = 2
   end
   answers[n] = held
