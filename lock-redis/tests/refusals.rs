@@ -8,7 +8,10 @@ use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, Mode, Regis
 use polylock_redis::{Redis, RedisBackend, RedisConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::support::{Place, SOON, TTL, attempt, info, key, ms, open, pass, take, until};
+use crate::support::{
+    Place, SOON, TTL, attempt, granted, info, key, ms, open, pass, release, request, stays_held,
+    take, until, within,
+};
 
 /// The error of one attempt.
 async fn refused(locks: &Redis) -> Error {
@@ -244,6 +247,21 @@ async fn what_the_user_may_not_do_is_denied() {
         tokio::time::sleep(TTL + ms(50)).await;
         assert_eq!(place.number(&["EXISTS", "a"]), 0, "{denied}");
     }
+}
+
+#[tokio::test]
+async fn a_server_without_subscriptions_renews_and_serves_waiters() {
+    let options = RedisOptions::new()
+        .with_config("rename-command", "SUBSCRIBE \"\"")
+        .with_config("rename-command", "PUBLISH \"\"");
+    let place = Place::with(options);
+    let (locks, other) = (place.elsewhere().await, place.elsewhere().await);
+    let guard = take(&locks, "a").await;
+    stays_held(&guard, TTL * 2).await;
+    let next = place.waiter(&other, within(request("a"), SOON)).await;
+    release(guard).await;
+    release(granted(next).await).await;
+    place.assert_nothing_left(&[&locks, &other], "a").await;
 }
 
 #[tokio::test]
