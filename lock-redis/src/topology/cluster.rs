@@ -132,6 +132,14 @@ impl Topology for Cluster {
                     way = self.map.node(&to);
                 }
                 ClusterStep::Retry => {
+                    if let RedisCause::Refused {
+                        server,
+                        refusal: Refusal::ClusterDown,
+                        ..
+                    } = &failure.cause
+                    {
+                        self.map.doubt(server);
+                    }
                     self.map.outdated(&slots);
                     let next = Instant::now() + self.shared.pause();
                     // If the deadline cut a retry off, a refusal would become an unknown outcome.
