@@ -16,7 +16,8 @@ pub(crate) type QueueTicket = Arc<str>;
 pub(crate) enum AcquireReply {
     /// With this token.
     Granted(u64),
-    /// Granted before and ended since, or released before the request arrived.
+    /// The place in the queue is gone: the lock was granted and the lease has ended since, or the waiter
+    /// was dropped for late heartbeats.
     Gone,
     Held,
     Queued {

@@ -65,7 +65,9 @@ async fn bare_commands_are_counted_by_their_servers_and_leave_no_table() {
 fn rights() -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/backends/redis.md");
     let page = fs::read_to_string(page).expect("a text");
-    let block = page.split("ACL SETUSER locks on >password resetkeys ").nth(1);
+    let block = page
+        .split("ACL SETUSER locks on >password resetkeys ")
+        .nth(1);
     let block = block.and_then(|rest| rest.split("```").next());
     let words = block.expect("a list").split_whitespace();
     let words: Vec<_> = words.filter(|word| !word.starts_with('~')).collect();

@@ -177,8 +177,8 @@ impl Map {
     }
 }
 
-/// The first map among the answers, or the last failure. The map of a node that is down, as its answer
-/// says first, counts only without another one.
+/// The first map among the answers, or the last failure. The flag marks a node that called the cluster
+/// down: its map counts only if no other node has one.
 async fn first_map<T: Send>(
     mut answers: impl Stream<Item = (bool, Result<T, RedisFailure>)> + Send + Unpin,
 ) -> Option<Result<T, RedisFailure>> {
