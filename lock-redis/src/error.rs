@@ -220,6 +220,14 @@ impl RedisFailure {
         }
     }
 
+    /// Whether the server refused the request because it is a replica.
+    pub(crate) fn is_of_replica(&self) -> bool {
+        matches!(
+            self.refusal(),
+            Some(Refusal::ReadOnly | Refusal::MasterDown)
+        )
+    }
+
     /// The refusal of the server, if it refused the request.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match &self.cause {

@@ -1,10 +1,10 @@
 //! The leases that this process holds, to find one that is broken, or to check all of them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use polylock_core::engine::LeaseId;
+use polylock_core::engine::{Engine, LeaseId};
 use polylock_core::{LeaseControl, LostReason};
 
 use crate::quorum::is_too_few;
@@ -14,7 +14,13 @@ use crate::quorum::is_too_few;
 pub(crate) struct HeldRedisLeases {
     leases: Mutex<HashMap<LeaseId, HeldRedisLease>>,
     nodes: usize,
+    /// The last check after a gap, which may be still to come.
+    last_check: Mutex<Option<Instant>>,
 }
+
+/// Min time between two checks after a gap. A connection that breaks again and again would otherwise
+/// cause as many renewals.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A lease that this process holds.
 #[derive(Clone, Debug)]
@@ -29,8 +35,11 @@ struct HeldRedisLease {
 impl HeldRedisLeases {
     /// Leases on this many servers.
     pub(crate) fn on(nodes: usize) -> Self {
-        let leases = Mutex::default();
-        Self { leases, nodes }
+        Self {
+            leases: Mutex::default(),
+            nodes,
+            last_check: Mutex::default(),
+        }
     }
 
     /// `untold` is the token if the server may not know it yet.
@@ -103,7 +112,64 @@ impl HeldRedisLeases {
         }
     }
 
+    /// Renews all leases after messages may have been missed: at once, or `CHECK_INTERVAL` after the last
+    /// such check.
+    pub(crate) fn check_after_gap(self: &Arc<Self>, engine: &Engine) {
+        if self.lock().is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let Some(due) = self.next_check(now) else {
+            return;
+        };
+        let pause = due.saturating_duration_since(now);
+        if pause.is_zero() {
+            self.check();
+            return;
+        }
+        let held_leases = Arc::clone(self);
+        engine.spawn_service(async move {
+            tokio::time::sleep(pause).await;
+            held_leases.check();
+        });
+    }
+
+    /// When a check after a gap is due; `None` if one is to come anyway.
+    fn next_check(&self, now: Instant) -> Option<Instant> {
+        let last = self.last_check.lock();
+        let mut last = last.unwrap_or_else(PoisonError::into_inner);
+        let due = match *last {
+            Some(last) if last > now => return None,
+            Some(last) => now.max(last + CHECK_INTERVAL),
+            None => now,
+        };
+        *last = Some(due);
+        Some(due)
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, HeldRedisLease>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_in_short_order_cause_one_check_and_a_later_one() {
+        let leases = HeldRedisLeases::on(1);
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        for (gap, due) in [
+            (0, Some(0)),
+            (10, Some(1_000)),
+            (20, None),
+            (999, None),
+            (1_001, Some(2_000)),
+            (5_000, Some(5_000)),
+        ] {
+            assert_eq!(leases.next_check(at(gap)), due.map(at), "{gap}");
+        }
     }
 }

@@ -75,6 +75,7 @@ impl Redis {
         let held_leases = Arc::new(HeldRedisLeases::on(1));
         let events = Arc::new(EventForwarder {
             node: 0,
+            engine: engine.clone(),
             notifications: Arc::clone(&notifications),
             held_leases: Arc::clone(&held_leases),
         });
@@ -123,6 +124,7 @@ pub(crate) async fn check_health(config: RedisConfig) -> Result<Vec<HealthCheck>
 pub(crate) struct EventForwarder {
     /// 0, unless it is one of a quorum.
     pub(crate) node: usize,
+    pub(crate) engine: Engine,
     pub(crate) notifications: Arc<GrantNotifications>,
     pub(crate) held_leases: Arc<HeldRedisLeases>,
 }
@@ -136,6 +138,10 @@ impl ConnectionEvents for EventForwarder {
 
     fn on_disconnect(&self) {
         self.notifications.interrupt();
+    }
+
+    fn on_gap(&self) {
+        self.held_leases.check_after_gap(&self.engine);
     }
 
     fn on_failover(&self) {

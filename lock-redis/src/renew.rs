@@ -7,11 +7,11 @@ use polylock_core::engine::LeaseId;
 use polylock_core::{LeaseState, LostReason, RenewalRequest, TtlRule};
 use redis::Value;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::{RedisCause, RedisFailure};
 use crate::keys::RedisKeys;
-use crate::reply;
+use crate::reply::{self, LeaseReply};
 use crate::script::RENEW;
 use crate::server::{Server, millis};
 use crate::topology::{Call, Done};
@@ -22,6 +22,14 @@ pub(crate) type Lost<'a> = dyn Fn(LeaseId, LostReason) + Send + Sync + 'a;
 /// Returns `<token>|<held for (ms)>` of a lease if the server does not know it yet.
 pub(crate) type Note<'a> = dyn Fn(LeaseId) -> Option<String> + Send + Sync + 'a;
 
+/// The keys of a lock that a renewal uses.
+#[derive(Clone, Copy, Debug)]
+enum RenewalKeys {
+    /// Of one lock; whether a lost lease was broken is not found out.
+    Lock,
+    LockAndNotes,
+}
+
 impl Server {
     /// Extends leases in as few calls as the slots of their keys allow. Reports each loss to `lost` at
     /// once, because confirming the other leases takes longer.
@@ -30,7 +38,7 @@ impl Server {
         due: &[RenewalRequest],
         lost: &Lost<'_>,
         note: &Note<'_>,
-    ) -> Vec<Result<LeaseState, RedisFailure>> {
+    ) -> Vec<LeaseReply> {
         // The scheduler drops all results of a round that takes longer than its shortest timeout.
         let shortest = due.iter().map(|one| one.timeout).min();
         let limit = Instant::now() + shortest.unwrap_or_default() * 3 / 4;
@@ -53,13 +61,22 @@ impl Server {
         (limit, turns): (Instant, &Semaphore),
         lost: &Lost<'_>,
         note: &Note<'_>,
-    ) -> Vec<Result<LeaseState, RedisFailure>> {
+    ) -> Vec<LeaseReply> {
         let extending = async {
             let _turn = turns.acquire().await;
             let left = limit.saturating_duration_since(Instant::now());
             let wait = self.replicas.filter(|_| self.wants_proof());
             let wait = wait.map(|(acks, longest)| (acks, longest.min(left / 2)));
-            (wait, self.extend_with(due, note, wait).await)
+            // A cluster refuses several keys, some of which are missing, while it moves their slot.
+            let scope = match self.topology.one_slot() {
+                true => RenewalKeys::LockAndNotes,
+                false => RenewalKeys::Lock,
+            };
+            let mut extended = self.extend_with(due, scope, note, wait).await;
+            if let (RenewalKeys::Lock, Ok((states, _))) = (scope, &mut extended) {
+                self.find_broken(due, states, left / 4).await;
+            }
+            (wait, extended)
         };
         let extended = match timeout_at(limit, extending).await {
             Ok((wait, extended)) => extended.map(|(states, done)| (wait, states, done)),
@@ -70,25 +87,26 @@ impl Server {
             Err(failure) => return due.iter().map(|_| Err(failure.clone())).collect(),
         };
         for (one, state) in due.iter().zip(&states) {
-            if let LeaseState::Lost(reason) = state {
+            if let Ok(LeaseState::Lost(reason)) = state {
                 lost(one.id, *reason);
             }
         }
+        let is_held = |state: &LeaseReply| matches!(state, Ok(LeaseState::Held));
         let proof = match wait {
             Some((wanted, _)) if done.acked < wanted => {
                 let acked = done.acked;
                 Err(RedisCause::Unacknowledged { acked, wanted }.unknown())
             }
-            _ if !states.contains(&LeaseState::Held) || !self.wants_proof() => Ok(()),
+            _ if !states.iter().any(is_held) || !self.wants_proof() => Ok(()),
             // Confirmations from before the renewal prove nothing about it.
             _ => {
                 let left = limit.saturating_duration_since(Instant::now());
                 self.topology.confirm(&done, Duration::ZERO, left).await
             }
         };
-        let confirmed = |state| match state {
-            LeaseState::Held => proof.clone().map(|()| LeaseState::Held),
-            lost => Ok(lost),
+        let confirmed = |state: LeaseReply| match state {
+            Ok(LeaseState::Held) => proof.clone().map(|()| LeaseState::Held),
+            other => other,
         };
         states.into_iter().map(confirmed).collect()
     }
@@ -97,21 +115,49 @@ impl Server {
     pub(crate) async fn extend(
         &self,
         due: &[RenewalRequest],
-    ) -> Result<Vec<LeaseState>, RedisFailure> {
-        Ok(self.extend_with(due, &|_| None, None).await?.0)
+    ) -> Result<Vec<LeaseReply>, RedisFailure> {
+        let scope = RenewalKeys::LockAndNotes;
+        Ok(self.extend_with(due, scope, &|_| None, None).await?.0)
+    }
+
+    /// Finds out which of the leases that are lost were broken by an administrator.
+    async fn find_broken(
+        &self,
+        due: &[RenewalRequest],
+        states: &mut [LeaseReply],
+        within: Duration,
+    ) {
+        let is_lost = |state: &LeaseReply| matches!(state, Ok(LeaseState::Lost(_)));
+        if !states.iter().any(is_lost) {
+            return;
+        }
+        // A lost lease is not extended.
+        let scope = RenewalKeys::LockAndNotes;
+        let found = timeout(within, self.extend_with(due, scope, &|_| None, None)).await;
+        let Ok(Ok((found, _))) = found else {
+            return;
+        };
+        for (state, found) in states.iter_mut().zip(found) {
+            if is_lost(state) && is_lost(&found) {
+                *state = found;
+            }
+        }
     }
 
     async fn extend_with(
         &self,
         due: &[RenewalRequest],
+        scope: RenewalKeys,
         note: &Note<'_>,
         wait: Option<(u32, Duration)>,
-    ) -> Result<(Vec<LeaseState>, Done), RedisFailure> {
+    ) -> Result<(Vec<LeaseReply>, Done), RedisFailure> {
         let notes: Vec<Vec<u8>> = due.iter().map(|one| RedisKeys::notes(&one.key)).collect();
         let keys = due.iter().zip(&notes);
-        let keys: Vec<&[u8]> = keys
-            .flat_map(|(one, notes)| [one.key.as_bytes(), notes])
-            .collect();
+        let keys = keys.flat_map(|(one, notes)| [one.key.as_bytes(), notes]);
+        let keys: Vec<&[u8]> = match scope {
+            RenewalKeys::Lock => keys.step_by(2).collect(),
+            RenewalKeys::LockAndNotes => keys.collect(),
+        };
         let text = |one: &RenewalRequest| {
             let note = note(one.id).unwrap_or_default();
             let rule = match one.rule {
@@ -128,7 +174,7 @@ impl Server {
         };
         let mut done = self.topology.call(call).await?;
         let reply = std::mem::replace(&mut done.value, Value::Nil);
-        let states = reply::lease_states(reply, due.len())?;
+        let states = reply::lease_states(reply, due.len(), &done.server)?;
         Ok((states, done))
     }
 }

@@ -16,7 +16,8 @@ pub(crate) type QueueTicket = Arc<str>;
 pub(crate) enum AcquireReply {
     /// With this token.
     Granted(u64),
-    /// Granted before and ended since, or released before the request arrived.
+    /// The place in the queue is gone: the lock was granted and the lease has ended since, or the waiter
+    /// was dropped for late heartbeats.
     Gone,
     Held,
     Queued {
@@ -125,10 +126,24 @@ pub(crate) fn flag(reply: &Value) -> Result<bool, RedisFailure> {
     }
 }
 
-/// Reads the states of `count` leases.
-pub(crate) fn lease_states(reply: Value, count: usize) -> Result<Vec<LeaseState>, RedisFailure> {
+/// The state of a lease, or why it is unknown.
+pub(crate) type LeaseReply = Result<LeaseState, RedisFailure>;
+
+/// Reads the states of `count` leases; each may be an error of the server.
+pub(crate) fn lease_states(
+    reply: Value,
+    count: usize,
+    server: &Arc<str>,
+) -> Result<Vec<LeaseReply>, RedisFailure> {
+    let read = |state: Value| match state {
+        Value::ServerError(error) => Ok(Err(RedisFailure {
+            outcome_unknown: true,
+            ..RedisFailure::refused(server, error)
+        })),
+        state => lease_state(&state).map(Ok),
+    };
     match reply {
-        Value::Array(states) if states.len() == count => states.iter().map(lease_state).collect(),
+        Value::Array(states) if states.len() == count => states.into_iter().map(read).collect(),
         reply => Err(strange(&reply)),
     }
 }
@@ -314,7 +329,8 @@ mod tests {
             assert_eq!(late(&reply), None);
         }
         for reply in [list(&[Value::Int(3)]), list(&[]), Value::Int(1)] {
-            assert!(lease_states(reply.clone(), 1).is_err(), "{reply:?}");
+            let states = lease_states(reply.clone(), 1, &"a:1".into());
+            assert!(states.is_err(), "{reply:?}");
         }
         let (free, number) = (list(&[]), list(&[word("x"), word("7"), word("")]));
         for reply in [

@@ -134,12 +134,21 @@ impl Server {
         }
     }
 
-    /// Requests notifications of broken locks, once and in the background. Without them, the next
-    /// renewal reports the loss.
+    /// Requests notifications of broken locks, once and in the background, until the server replies.
+    /// Without them, the next renewal reports the loss.
     pub(crate) fn listen(&self, engine: &Engine) {
         if !self.listens.load(Ordering::Relaxed) && !self.listens.swap(true, Ordering::Relaxed) {
-            let topology = Arc::clone(&self.topology);
-            engine.spawn_service(async move { drop(topology.channel().await) });
+            // Ends with the client.
+            let topology = Arc::downgrade(&self.topology);
+            engine.spawn_service(async move {
+                while let Some(topology) = topology.upgrade() {
+                    if topology.channel().await.is_ok() {
+                        return;
+                    }
+                    drop(topology);
+                    tokio::time::sleep(SUBSCRIBE_BACKOFF).await;
+                }
+            });
         }
     }
 
@@ -368,6 +377,9 @@ impl Server {
         Ok(done?.value)
     }
 }
+
+/// Time between two attempts to subscribe to the messages about broken locks.
+const SUBSCRIBE_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Length of an id in hexadecimal digits.
 const ID_LEN: usize = 32;

@@ -1,19 +1,23 @@
 //! Failovers and moving slots: replicated locks are kept, and losses are noticed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use lock_testkit::history::{Checker, Recorder};
-use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
+use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, RedisServer};
 use polylock_core::admin::Record;
 use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, Mode, Renewal};
 use polylock_redis::RedisConfig;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
-    SOON, TTL, acquire, any_id, assert_error, assert_replaced, attempt, commands, granted, key,
-    look, ms, noted_waiters, of_cluster, of_sentinels, open, pass, release, request, until,
-    waiting, within,
+    SOON, TTL, acquire, any_id, assert_error, assert_replaced, attempt, commands, granted, info,
+    key, look, ms, noted_waiters, of_cluster, of_sentinels, open, pass, release, request,
+    stays_held, take, until, waiting, within,
 };
 
 /// A fail-over takes seconds.
@@ -64,6 +68,50 @@ async fn a_fail_over_that_loses_the_lock_is_noticed_and_the_token_grows() {
         servers.servers()[1].resume();
     })
     .await;
+}
+
+/// A name that leads to one server at a time: each new connection goes to the one in `target`.
+async fn name_of(target: Arc<AtomicU16>) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await;
+    let listener = listener.expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let port = target.load(Ordering::SeqCst);
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(("127.0.0.1", port)).await?;
+                copy_bidirectional(&mut client, &mut server).await
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_demoted_server_is_left_for_the_one_that_has_its_name_now() {
+    let options = RedisOptions::new().with_config("repl-diskless-sync-delay", "0");
+    let start = || RedisServer::start(options.clone());
+    let (old, new) = (start(), start());
+    let follow = |server: &RedisServer, master: &RedisServer| {
+        server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    };
+    follow(&new, &old);
+    until("it follows", || info(&new, "master_link_status") == "up").await;
+    let target = Arc::new(AtomicU16::new(old.port()));
+    let name = name_of(Arc::clone(&target)).await;
+    let locks = open(RedisConfig::new("127.0.0.1", name)).await;
+    let ttl = TTL * 2;
+    let guard = acquire(&locks, &lasting("a", ttl)).await;
+    until("it is replicated", || look(&new, "a").holders == 1).await;
+    new.command(&["REPLICAOF", "NO", "ONE"]);
+    follow(&old, &new);
+    target.store(new.port(), Ordering::SeqCst);
+    stays_held(&guard, ttl * 2).await;
+    let other = take(&locks, "b").await;
+    assert_eq!(look(&new, "b").holders, 1);
+    release(other).await;
+    release(guard).await;
+    assert_eq!(look(&new, "a").holders, 0);
 }
 
 /// So many requests of waiters.
@@ -257,7 +305,7 @@ async fn a_slot_between_two_nodes_grants_nothing_twice() {
         let error = other.acquire(&once).await.expect_err("two holders");
         let kinds = [ErrorKind::Contended, ErrorKind::Unavailable];
         assert!(kinds.contains(&error.kind()), "{moved}: {error}");
-        assert!(guard.is_held());
+        guard.renew().await.expect("one key is on one node");
     }
     cluster.end_move(slot, to);
     guard.renew().await.expect("the lock has moved");

@@ -4,11 +4,14 @@
 use lock_testkit::servers::{ClientCertificate, ServerCertificate, TestCertificates};
 use lock_testkit::servers::{RedisOptions, RedisServer, RespClient};
 use polylock_core::admin::Record;
-use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, Registry};
+use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, Mode, Registry};
 use polylock_redis::{Redis, RedisBackend, RedisConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::support::{Place, SOON, TTL, attempt, info, key, ms, open, pass, take, until};
+use crate::support::{
+    Place, SOON, TTL, attempt, granted, info, key, ms, open, pass, release, request, stays_held,
+    take, until, within,
+};
 
 /// The error of one attempt.
 async fn refused(locks: &Redis) -> Error {
@@ -199,20 +202,39 @@ async fn what_the_user_may_not_do_is_denied() {
         "-xadd",
         "-time",
         "-del",
+        "-get",
+        "-xrange",
+        "-zscore",
     ] {
         let rules = format!("on >secret ~* &* +@all {denied}");
         let place = Place::with(RedisOptions::new().with_user("locks", &rules));
         let locks = open(place.direct().with_login("locks", "secret")).await;
-        let attempt = attempt("a");
+        let mode = match denied {
+            "-zscore" => Mode::Shared,
+            _ => Mode::Exclusive,
+        };
+        let attempt = attempt("a").with_mode(mode);
         match locks.acquire(&attempt).await {
-            // The plain commands that take a free lock need less than a release.
-            Ok(guard) => match guard.release().await {
-                Ok(_) => assert_eq!(denied, "-time", "released without the right to it"),
-                Err(error) => {
-                    assert!(["-del", "-evalsha"].contains(&denied), "{denied}: granted");
-                    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+            // The plain commands that take a free lock need less than a renewal and a release.
+            Ok(guard) => {
+                if let Err(error) = guard.renew().await {
+                    assert_eq!(error.kind(), ErrorKind::Denied, "{denied}: {error:?}");
                 }
-            },
+                let reason = guard.lost().reason();
+                assert_eq!(reason, None, "{denied} shows no loss");
+                if denied == "-xrange" {
+                    // Without a queue, a release does not need it.
+                    place.command(&["XADD", "{a}:waiters", "*", "w", "none"]);
+                }
+                match guard.release().await {
+                    Ok(_) => assert_eq!(denied, "-time", "released without the right to it"),
+                    Err(error) => {
+                        let needed = ["-del", "-evalsha", "-get", "-xrange", "-zscore"];
+                        assert!(needed.contains(&denied), "{denied}: granted");
+                        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+                    }
+                }
+            }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Denied, "{denied}: {error:?}");
                 // The error says that a script was stopped halfway.
@@ -225,6 +247,21 @@ async fn what_the_user_may_not_do_is_denied() {
         tokio::time::sleep(TTL + ms(50)).await;
         assert_eq!(place.number(&["EXISTS", "a"]), 0, "{denied}");
     }
+}
+
+#[tokio::test]
+async fn a_server_without_subscriptions_renews_and_serves_waiters() {
+    let options = RedisOptions::new()
+        .with_config("rename-command", "SUBSCRIBE \"\"")
+        .with_config("rename-command", "PUBLISH \"\"");
+    let place = Place::with(options);
+    let (locks, other) = (place.elsewhere().await, place.elsewhere().await);
+    let guard = take(&locks, "a").await;
+    stays_held(&guard, TTL * 2).await;
+    let next = place.waiter(&other, within(request("a"), SOON)).await;
+    release(guard).await;
+    release(granted(next).await).await;
+    place.assert_nothing_left(&[&locks, &other], "a").await;
 }
 
 #[tokio::test]

@@ -89,3 +89,19 @@ async fn the_list_of_rights_is_complete_and_has_no_more() {
         assert_eq!(object.as_deref(), Some("client|setinfo"), "{entry:?}");
     }
 }
+
+#[test]
+fn the_page_lists_the_rights_of_the_tests() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/backends/redis.md");
+    let page = fs::read_to_string(page).expect("a text");
+    let block = page.split("ACL SETUSER locks ").nth(1);
+    let block = block.and_then(|rest| rest.split("```").next());
+    let listed = [block.expect("a list"), LIST, CHECKS].into_iter();
+    let listed: BTreeSet<_> = listed.flat_map(str::split_whitespace).collect();
+    let user = rights::user("password", "lock:*");
+    assert_eq!(listed, user.split_whitespace().collect::<BTreeSet<_>>());
+    let page = page.replace(r"\|", "|");
+    for others in [LIST, CHECKS] {
+        assert!(page.contains(&format!("| `{others}` |")), "{others}");
+    }
+}

@@ -4,12 +4,14 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use lock_testkit::proxy::{Command, Fate};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, RedisServer, Reply};
 use polylock_core::{DistributedLock, LockGuard, LostReason, Mode};
 use tokio::time::Instant;
 
 use crate::support::{
-    SOON, break_lock, loss, ms, of, of_cluster, of_sentinels, open, pass, request, until, within,
+    Place, SOON, break_lock, loss, ms, of, of_cluster, of_sentinels, open, pass, request, until,
+    within,
 };
 
 /// The first renewal is due after 40 s.
@@ -91,6 +93,49 @@ async fn a_break_reaches_each_of_several_holders() {
         let second = held(&*locks, &name, mode).await;
         broken(&*other, &name, &[&first, &second]).await;
     }
+}
+
+#[tokio::test]
+async fn a_break_while_the_subscription_is_down_reaches_the_holder() {
+    let cluster = RedisCluster::start(3, 0);
+    let server = RedisServer::start(RedisOptions::new());
+    let user = "on >secret ~* &* +@all -publish";
+    let silent = RedisServer::start(RedisOptions::new().with_user("locks", user));
+    for (config, by, servers) in [
+        (of(&server), of(&server), vec![&server]),
+        (
+            of(&silent).with_login("locks", "secret"),
+            of(&silent),
+            vec![&silent],
+        ),
+        (
+            of_cluster(&cluster),
+            of_cluster(&cluster),
+            cluster.iter().collect(),
+        ),
+    ] {
+        let (locks, by) = (open(config).await, open(by).await);
+        let guard = held(&*locks, "a", Mode::Exclusive).await;
+        let is_heard = || servers.iter().any(|server| hears(server));
+        until("the client listens", is_heard).await;
+        for server in &servers {
+            server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        }
+        let took = broken(&*by, "a", &[&guard]).await;
+        assert!(took < ms(3_000), "told after {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_that_failed_is_requested_again() {
+    let place = Place::new();
+    let is_subscription = |command: &Command| command.is("SUBSCRIBE");
+    let cut = place.proxy().plan(is_subscription, Fate::CutRequest(0));
+    let locks = place.client().await;
+    let guard = held(&*locks, "a", Mode::Exclusive).await;
+    until("the client listens", || hears(&place.server)).await;
+    assert_eq!(cut.struck(), 1);
+    guard.release().await.expect("it is released");
 }
 
 #[tokio::test]

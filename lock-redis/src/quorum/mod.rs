@@ -125,6 +125,7 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
         config.timeout = config.node_timeout;
         let events = Arc::new(EventForwarder {
             node: number,
+            engine: engine.clone(),
             notifications: Arc::default(),
             held_leases: Arc::clone(&held_leases),
         });

@@ -91,7 +91,7 @@ impl QuorumNode {
         let mut answers = Vec::with_capacity(due.len());
         for chunk in due.chunks(MAX_RENEWALS) {
             match self.server.extend(chunk).await {
-                Ok(states) => answers.extend(states.into_iter().map(Ok)),
+                Ok(states) => answers.extend(states),
                 Err(failure) => answers.extend(chunk.iter().map(|_| Err(failure.clone()))),
             }
         }

@@ -70,6 +70,10 @@ local function look()
   if not value then
     return nil
   end
+  if string.sub(value['err'], 1, 9) ~= 'WRONGTYPE' then
+    -- Fails as it has before, for example without the right to it.
+    call('GET', LOCK)
+  end
   local mark = call('ZRANGE', LOCK, -1, -1)[1]
   if not string.match(mark, '^#[sp]%d*$') then
     -- Somebody else's sorted set: fails as any other type does, and changes nothing in it.

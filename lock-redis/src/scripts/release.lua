@@ -14,8 +14,13 @@ if is_alone then
   end
   first = found[1]
   if not first then
+    local wrong = found['err']
+    if wrong and string.sub(wrong, 1, 9) ~= 'WRONGTYPE' then
+      -- Fails again: without the right to it, whether there are waiters is unknown.
+      redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', 1)
+    end
     -- A queue of the wrong type is none.
-    redis.call('DEL', KEYS[1], found['err'] and KEYS[1] or KEYS[3])
+    redis.call('DEL', KEYS[1], wrong and KEYS[1] or KEYS[3])
     return 1
   end
 end

@@ -1,9 +1,9 @@
 -- Extends leases; takes none that has ended.
 --
--- KEYS, for each lock: LOCK, NOTES. ARGV, for each lock: id, ttl (ms), "least" or "exact", and what is
+-- KEYS, for each lock: LOCK, NOTES; or one LOCK alone. ARGV, for each lock: id, ttl (ms), "least" or "exact", and what is
 -- to be stored, "<token>|<held for (ms)>" or "".
 -- With "least", none is shorter afterwards: a request that is late must not cut a lease that was extended.
--- Gives for each 1 if it is held, 2 if an administrator broke it, else 0.
+-- Gives for each 1 if it is held, 2 if an administrator broke it, the error of a missing right, else 0.
 local call = redis.call
 local now
 local function time()
@@ -13,8 +13,12 @@ local function time()
   end
   return now
 end
+-- A missing right says nothing about a lease. A key of another type is none.
+local function is_denied(reply)
+  return type(reply) == 'table' and string.sub(reply['err'], 1, 9) ~= 'WRONGTYPE'
+end
 local answers = {}
-for n = 1, #KEYS / 2 do
+for n = 1, #ARGV / 4 do
   local lock, notes = KEYS[2 * n - 1], KEYS[2 * n]
   local id, ttl, rule, note = unpack(ARGV, 4 * n - 3, 4 * n)
   local value = redis.pcall('GET', lock)
@@ -36,10 +40,14 @@ for n = 1, #KEYS / 2 do
         held = call('PEXPIRE', lock, ttl)
       end
     end
+  elseif is_denied(value) then
+    held = value
   elseif value then
-    -- A key of another type is no lease, and must not fail the renewal of the others.
+    -- A key of another type must not fail the renewal of the others.
     local expiry = redis.pcall('ZSCORE', lock, id)
-    if type(expiry) == 'string' and tonumber(expiry) > time() then
+    if is_denied(expiry) then
+      held = expiry
+    elseif type(expiry) == 'string' and tonumber(expiry) > time() then
       local renewed = now + tonumber(ttl)
       if rule == 'least' then
         renewed = math.max(renewed, tonumber(expiry))
@@ -52,7 +60,7 @@ for n = 1, #KEYS / 2 do
       held = 1
     end
   end
-  if held == 0 and type(redis.pcall('HGET', notes, 'b:' .. id)) == 'string' then
+  if held == 0 and notes and type(redis.pcall('HGET', notes, 'b:' .. id)) == 'string' then
     held = 2
   end
   answers[n] = held

@@ -64,7 +64,9 @@ impl Cluster {
 const MAX_REDIRECTIONS: u32 = 5;
 
 fn step(failure: &RedisFailure) -> ClusterStep {
-    if let Some(to) = failure.redirection().and_then(endpoint) {
+    if let RedisCause::Refused { server, .. } = &failure.cause
+        && let Some(to) = failure.redirection().and_then(|to| endpoint(to, server))
+    {
         let asking = failure.refusal() == Some(Refusal::Ask);
         return ClusterStep::Redirect { to, asking };
     }
@@ -85,9 +87,14 @@ fn step(failure: &RedisFailure) -> ClusterStep {
     }
 }
 
-/// Reads `host:port`, where the host may be an IPv6 address.
-fn endpoint(text: &str) -> Option<Endpoint> {
+/// Reads `host:port`, where the host may be an IPv6 address. The host of the server that sent it, which
+/// is `asked`, replaces one that it does not know.
+fn endpoint(text: &str, asked: &str) -> Option<Endpoint> {
     let (host, port) = text.rsplit_once(':')?;
+    let host = match host {
+        "" | "?" => asked.rsplit_once(':')?.0,
+        host => host,
+    };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     (!host.is_empty()).then_some(())?;
     Some(Endpoint::tcp(host, port.parse().ok()?))
@@ -125,6 +132,14 @@ impl Topology for Cluster {
                     way = self.map.node(&to);
                 }
                 ClusterStep::Retry => {
+                    if let RedisCause::Refused {
+                        server,
+                        refusal: Refusal::ClusterDown,
+                        ..
+                    } = &failure.cause
+                    {
+                        self.map.doubt(server);
+                    }
                     self.map.outdated(&slots);
                     let next = Instant::now() + self.shared.pause();
                     // If the deadline cut a retry off, a refusal would become an unknown outcome.
@@ -141,7 +156,7 @@ impl Topology for Cluster {
                     way = self.owner(&slots, slot);
                 }
                 ClusterStep::Fail | ClusterStep::Redirect { .. } => {
-                    if failure.refusal().is_none() {
+                    if matches!(failure.refusal(), None | Some(Refusal::Moved)) {
                         self.map.outdated(&slots);
                     }
                     return Err(failure);
@@ -166,5 +181,26 @@ impl Topology for Cluster {
         let slots = self.map.slots(self.shared.deadline()).await?;
         let masters = slots.masters().iter();
         masters.map(|endpoint| self.map.node(endpoint)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirection_without_a_host_stays_on_the_host_that_sent_it() {
+        for (text, asked, expected) in [
+            ("10.0.0.2:7001", "10.0.0.1:7000", Some(("10.0.0.2", 7001))),
+            ("::1:7001", "10.0.0.1:7000", Some(("::1", 7001))),
+            (":7001", "10.0.0.1:7000", Some(("10.0.0.1", 7001))),
+            ("?:7001", "[::1]:7000", Some(("::1", 7001))),
+            (":7001", "/run/redis.sock", None),
+            ("10.0.0.2", "10.0.0.1:7000", None),
+            ("10.0.0.2:70000", "10.0.0.1:7000", None),
+        ] {
+            let expected = expected.map(|(host, port)| Endpoint::tcp(host, port));
+            assert_eq!(endpoint(text, asked), expected, "{text} from {asked}");
+        }
     }
 }

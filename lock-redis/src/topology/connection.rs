@@ -236,6 +236,10 @@ impl RedisConnection {
         if socket.hearing == Hearing::Subscribed {
             self.shared.events.on_disconnect();
         }
+        // A user that may subscribe but not publish receives messages about broken locks.
+        if socket.pushes && socket.hearing != Hearing::NotAsked {
+            self.shared.events.on_gap();
+        }
     }
 
     fn silent(&self, sent: bool) -> RedisFailure {

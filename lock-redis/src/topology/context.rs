@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use polylock_core::ErrorKind;
 use polylock_core::engine::Engine;
 use redis::ServerError;
 use redis::aio::MultiplexedConnection;
@@ -82,15 +83,20 @@ impl ConnectionContext {
         let Err(error) = attempt.await else {
             return Ok(true);
         };
-        match ServerError::try_from(error) {
-            Ok(reply) if Refusal::of(&reply) == Refusal::NoPerm => {
-                let why = "the ACL denies SUBSCRIBE, PUBLISH or the channel";
-                self.warn_of_silence(server, why);
-                Ok(false)
+        let reply = match ServerError::try_from(error) {
+            Ok(reply) => reply,
+            Err(error) => return Err(RedisFailure::unconnected(server, error)),
+        };
+        let why = match Refusal::of(&reply) {
+            // A server that is busy, for example.
+            refusal if refusal.kind() == ErrorKind::Unavailable => {
+                return Err(RedisFailure::refused(server, reply));
             }
-            Ok(reply) => Err(RedisFailure::refused(server, reply)),
-            Err(error) => Err(RedisFailure::unconnected(server, error)),
-        }
+            Refusal::NoPerm => "the ACL denies SUBSCRIBE, PUBLISH or the channel",
+            _ => "the server refuses SUBSCRIBE or PUBLISH",
+        };
+        self.warn_of_silence(server, why);
+        Ok(false)
     }
 
     fn warn_of_silence(&self, server: &str, why: &str) {

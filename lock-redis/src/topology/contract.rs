@@ -97,8 +97,10 @@ pub(crate) struct NodeReply {
 
 /// The connections to the servers.
 ///
-/// Every method ends within the timeout of the configuration, connecting included. It may be dropped at
-/// any point: the request is then executed or not, and later requests are not affected.
+/// A call ends within the timeout of the configuration, connecting included, plus the time that it waits
+/// for replicas. `open` has the timeout for connecting in addition; `broadcast` and `scan` have the timeout
+/// for each of their requests. Each method may be dropped at any point: the request is then executed or
+/// not, and later requests are not affected.
 #[async_trait]
 pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// Connects, unless there is a connection.
@@ -140,7 +142,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// The servers that have keys.
     async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure>;
 
-    /// Records the failure of a master.
+    /// Records the failure of a master: connections to a demoted one are closed.
     fn learn(&self, _node: &Arc<RedisNode>, _failure: &RedisFailure) {}
 }
 

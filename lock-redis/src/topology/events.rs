@@ -10,6 +10,10 @@ pub(crate) trait ConnectionEvents: fmt::Debug + Send + Sync + 'static {
     /// A subscription was interrupted: messages may be lost.
     fn on_disconnect(&self) {}
 
+    /// Messages about broken locks may have been missed: a request of the engine shows such breaks, or
+    /// later messages do.
+    fn on_gap(&self) {}
+
     /// The master changed: writes that it did not replicate are lost.
     fn on_failover(&self) {}
 }

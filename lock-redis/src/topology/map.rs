@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
 use tokio::time::Instant;
 
 use super::connector::Connectors;
@@ -28,6 +28,8 @@ struct Known {
     /// The last map, outdated or not.
     slots: Option<Arc<Slots>>,
     nodes: HashMap<Endpoint, Arc<RedisNode>>,
+    /// The last server that said that the cluster is down: it may be on the wrong side of a partition.
+    down: Option<Arc<str>>,
 }
 
 impl Map {
@@ -61,6 +63,12 @@ impl Map {
     /// Queries the nodes again, unless a query is under way.
     pub(super) fn outdated(&self, slots: &Arc<Slots>) {
         self.slots.discard(|now| Arc::ptr_eq(now, slots));
+    }
+
+    /// Makes the next query prefer the maps of other servers than this one, which says that the cluster
+    /// is down.
+    pub(super) fn doubt(&self, server: &Arc<str>) {
+        self.known().down = Some(Arc::clone(server));
     }
 
     pub(super) fn node(&self, endpoint: &Endpoint) -> Result<Arc<RedisNode>, RedisFailure> {
@@ -103,16 +111,18 @@ impl Map {
     /// Queries all known nodes at once, and uses the first reply.
     async fn ask_all(&self) -> Result<Arc<Slots>, RedisFailure> {
         let candidates = self.candidates();
-        let asked = candidates.iter().map(|endpoint| self.ask_one(endpoint));
-        let mut asked: FuturesUnordered<_> = asked.collect();
-        let mut why = None;
-        while let Some(answer) = asked.next().await {
-            match answer {
-                Ok(slots) => return Ok(Arc::new(slots)),
-                Err(failure) => why = Some(failure),
-            }
+        let down = self.known().down.take();
+        let asked = candidates.iter().map(|endpoint| {
+            let is_down = down
+                .as_deref()
+                .is_some_and(|down| *down == endpoint.to_string());
+            async move { (is_down, self.ask_one(endpoint).await) }
+        });
+        let asked: FuturesUnordered<_> = asked.collect();
+        match first_map(asked).await {
+            Some(answer) => answer.map(Arc::new),
+            None => Err(silent(&self.shared)),
         }
-        Err(why.unwrap_or_else(|| silent(&self.shared)))
     }
 
     async fn ask_one(&self, endpoint: &Endpoint) -> Result<Slots, RedisFailure> {
@@ -167,7 +177,46 @@ impl Map {
     }
 }
 
+/// The first map among the answers, or the last failure. The flag marks a node that called the cluster
+/// down: its map counts only if no other node has one.
+async fn first_map<T: Send>(
+    mut answers: impl Stream<Item = (bool, Result<T, RedisFailure>)> + Send + Unpin,
+) -> Option<Result<T, RedisFailure>> {
+    let (mut doubtful, mut failure) = (None, None);
+    while let Some((is_down, answer)) = answers.next().await {
+        match answer {
+            Ok(map) if is_down => doubtful = Some(Ok(map)),
+            Ok(map) => return Some(Ok(map)),
+            Err(why) => failure = Some(Err(why)),
+        }
+    }
+    doubtful.or(failure)
+}
+
 /// No node has answered in time.
 pub(super) fn silent(shared: &ConnectionContext) -> RedisFailure {
     RedisFailure::silent(&"the cluster".into(), shared.timeout, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_that_is_down_is_believed_only_without_another_map() {
+        let failed = || Err(RedisCause::Uncovered { slot: 0 }.into());
+        for (answers, expected) in [
+            (vec![(true, Ok(1)), (false, Ok(2))], Some(2)),
+            (vec![(false, Ok(2)), (true, Ok(1))], Some(2)),
+            (vec![(true, Ok(1)), (false, failed())], Some(1)),
+            (vec![(true, failed()), (false, failed())], None),
+        ] {
+            let found = first_map(stream::iter(answers)).await.expect("an answer");
+            assert_eq!(found.ok(), expected);
+        }
+        let none = stream::iter(Vec::<(bool, Result<u8, RedisFailure>)>::new());
+        assert!(first_map(none).await.is_none());
+    }
 }

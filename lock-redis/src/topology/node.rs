@@ -70,18 +70,18 @@ impl RedisNode {
     ) -> Result<Done, RedisFailure> {
         match call.kind {
             CallKind::Get { key } => {
-                let get = [request::reading(key)];
+                let get = request::reading(key);
                 self.send(call, get, asking, deadline).await
             }
             CallKind::Join { queue, entry } => {
-                let join = [request::joining(queue, entry)];
+                let join = request::joining(queue, entry);
                 self.send(call, join, asking, deadline).await
             }
             CallKind::Script { script, keys, args } => {
-                let by_hash = [request::by_hash(script, keys, args)];
+                let by_hash = request::by_hash(script, keys, args);
                 match self.send(call, by_hash, asking, deadline).await {
                     Err(failure) if failure.refusal() == Some(Refusal::NoScript) => {
-                        let by_text = [request::by_text(script, keys, args)];
+                        let by_text = request::by_text(script, keys, args);
                         Box::pin(self.send(call, by_text, asking, deadline)).await
                     }
                     outcome => outcome,
@@ -94,59 +94,66 @@ impl RedisNode {
                 holder,
                 ttl,
             } => {
-                let take = request::taking(lock, tokens, clears, holder, ttl);
-                self.send(call, take, asking, deadline).await
+                let mut requests = pipeline(request::TAKE_COMMANDS, call, asking);
+                request::take(&mut requests, lock, tokens, clears, holder, ttl);
+                self.send_all(call, requests, asking, deadline).await
             }
         }
     }
 
-    /// Sends the requests of a call, with those that belong before and after them, in one write.
-    async fn send<const N: usize>(
+    /// Sends the one request of a call, with those that belong before and after it, in one write.
+    async fn send(
         &self,
         call: Call<'_>,
-        commands: [Cmd; N],
+        command: Cmd,
         asking: bool,
         deadline: Instant,
     ) -> Result<Done, RedisFailure> {
-        let done = |value, acked| Done {
-            value,
-            acked,
-            server: Arc::clone(self.server()),
-        };
-        let connection = self.connection(call.wait.map_or(Use::Calls, |_| Use::Waits));
-        if !asking
-            && call.wait.is_none()
-            && let [command] = commands.as_slice()
-        {
-            let value = connection.run(command, deadline, call.unanswered).await?;
-            return Ok(done(value, 0));
-        }
-        let mut requests = Pipeline::with_capacity(2 + N);
-        if asking {
-            requests.cmd("ASKING");
-        }
-        for command in commands {
+        if asking || call.wait.is_some() {
+            let mut requests = pipeline(1, call, asking);
             requests.add_command(command);
+            return self.send_all(call, requests, asking, deadline).await;
         }
+        let connection = self.connection(Use::Calls);
+        let value = connection.run(&command, deadline, call.unanswered).await?;
+        Ok(self.done(value, 0))
+    }
+
+    /// Sends the requests of a call, and the one that waits for replicas, in one write.
+    async fn send_all(
+        &self,
+        call: Call<'_>,
+        mut requests: Pipeline,
+        asking: bool,
+        deadline: Instant,
+    ) -> Result<Done, RedisFailure> {
+        let connection = self.connection(call.wait.map_or(Use::Calls, |_| Use::Waits));
         if let Some(wait) = call.wait {
             requests.add_command(request::wait(wait));
         }
         let deadline = deadline + call.wait.map_or(Duration::ZERO, |(_, within)| within);
         let answers = connection.run_all(&requests, deadline, call.unanswered);
-        let mut answers = answers.await?.into_iter().skip(usize::from(asking));
-        let values: Vec<Value> = answers.by_ref().take(N).collect();
-        let is_written = match call.kind {
-            CallKind::Take { .. } => values.first() == Some(&Value::Okay),
-            CallKind::Get { .. } | CallKind::Join { .. } | CallKind::Script { .. } => true,
-        };
-        let value = match <[Value; 1]>::try_from(values) {
-            Ok([Value::ServerError(error)]) => {
-                return Err(RedisFailure::refused(self.server(), error));
+        let mut answers = answers.await?;
+        let acks = call.wait.and_then(|_| answers.pop());
+        if asking && !answers.is_empty() {
+            answers.remove(0);
+        }
+        let (is_written, value) = match call.kind {
+            CallKind::Take { .. } => {
+                let is_set = answers.first() == Some(&Value::Okay);
+                (is_set, Value::Array(answers))
             }
-            Ok([value]) => value,
-            Err(values) => Value::Array(values),
+            CallKind::Get { .. } | CallKind::Join { .. } | CallKind::Script { .. } => {
+                match answers.pop() {
+                    Some(Value::ServerError(error)) => {
+                        return Err(RedisFailure::refused(self.server(), error));
+                    }
+                    Some(value) => (true, value),
+                    None => return Err(self.malformed("no reply")),
+                }
+            }
         };
-        let acked = match (call.wait, answers.next()) {
+        let acked = match (call.wait, acks) {
             (None, _) => 0,
             (_, Some(Value::Int(acks))) => u32::try_from(acks).unwrap_or(0),
             (_, Some(Value::ServerError(_))) if !is_written => 0,
@@ -158,7 +165,15 @@ impl RedisNode {
             }
             _ => return Err(self.malformed("WAIT")),
         };
-        Ok(done(value, acked))
+        Ok(self.done(value, acked))
+    }
+
+    fn done(&self, value: Value, acked: u32) -> Done {
+        Done {
+            value,
+            acked,
+            server: Arc::clone(self.server()),
+        }
     }
 
     pub(super) async fn run(&self, request: &Cmd) -> Result<Value, RedisFailure> {
@@ -233,9 +248,12 @@ impl RedisNode {
 
     /// Closes the connections; the next call makes others.
     pub(super) fn hang_up(&self) {
-        let all = self.connections.read();
-        let all = all.unwrap_or_else(PoisonError::into_inner);
-        let all: Vec<_> = all.iter().filter_map(|(_, one)| one.upgrade()).collect();
+        let connections = self.connections.read();
+        let connections = connections.unwrap_or_else(PoisonError::into_inner);
+        let all = connections.iter().filter_map(|(_, one)| one.upgrade());
+        let all: Vec<_> = all.collect();
+        // Outside of the mutex: the receivers of the event may send requests.
+        drop(connections);
         all.iter().for_each(|connection| connection.hang_up());
     }
 
@@ -276,6 +294,16 @@ impl RedisNode {
         }));
         connection
     }
+}
+
+/// Room for so many commands of a call, and for those that belong before and after them.
+fn pipeline(commands: usize, call: Call<'_>, asking: bool) -> Pipeline {
+    let others = usize::from(asking) + usize::from(call.wait.is_some());
+    let mut requests = Pipeline::with_capacity(commands + others);
+    if asking {
+        requests.cmd("ASKING");
+    }
+    requests
 }
 
 /// Keys that a server scans in one call, for about 100 microseconds.

@@ -128,6 +128,8 @@ impl Search {
             true => PubSubState::Listening,
             false => PubSubState::Denied,
         });
+        // Only now: a break before this shows in a renewal, and a later one is published.
+        self.shared.events.on_gap();
         loop {
             let broke = timeout(BEAT, over.notified()).await.is_ok();
             // A stopped node keeps its connections open.

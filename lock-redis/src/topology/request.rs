@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Pipeline};
 
 use crate::script::Script;
 
@@ -40,32 +40,38 @@ pub(super) fn joining(queue: &[u8], entry: &[u8]) -> Cmd {
     join
 }
 
-/// The commands that acquire a free lock, in this order: `SET`, the token, and the holder.
+/// Adds the commands that acquire a free lock, in this order: `SET`, the token, and the holder.
 ///
 /// The token counts only if the lock is still held under the same id after the draw. Otherwise an
 /// administrator could break the lock before the draw, and the next holder could get a smaller token.
 ///
 /// `clears` also deletes what earlier draws have left in the counter.
-pub(super) fn taking(
+pub(super) fn take(
+    requests: &mut Pipeline,
     lock: &[u8],
     tokens: &[u8],
     clears: bool,
     holder: &[u8],
     ttl: Duration,
-) -> [Cmd; 3] {
+) {
     let mut set = Cmd::with_capacity(6, lock.len() + holder.len() + 27);
     set.arg("SET").arg(lock).arg(holder);
     set.arg("NX").arg("PX").arg(whole_millis(ttl));
+    requests.add_command(set);
     let mut draw = Cmd::with_capacity(7, 16 + tokens.len());
     draw.arg("XADD").arg(tokens);
     if clears {
         draw.arg("MAXLEN").arg("0");
     }
     draw.arg("*").arg("t").arg("");
+    requests.add_command(draw);
     let mut shown = Cmd::with_capacity(4, 11 + lock.len());
     shown.arg("GETRANGE").arg(lock).arg("0").arg("31");
-    [set, draw, shown]
+    requests.add_command(shown);
 }
+
+/// How many commands [`take`] adds.
+pub(super) const TAKE_COMMANDS: usize = 3;
 
 /// Waits for replicas to have what was written before.
 pub(super) fn wait((acks, within): (u32, Duration)) -> Cmd {

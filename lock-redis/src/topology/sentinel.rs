@@ -18,7 +18,7 @@ use super::sentinel_events::{Following, follow};
 use super::sentinel_reports::{MasterState, Reports, SentinelReport};
 use super::sentinel_votes::leader;
 use crate::config::{Endpoint, RedisConfig};
-use crate::error::{RedisCause, RedisFailure, Refusal};
+use crate::error::{RedisCause, RedisFailure};
 use polylock_core::engine::{Moment, before};
 
 /// The master that Sentinels name.
@@ -367,10 +367,7 @@ impl Topology for Sentinel {
     }
 
     fn learn(&self, node: &Arc<RedisNode>, failure: &RedisFailure) {
-        let demoted = matches!(
-            failure.refusal(),
-            Some(Refusal::ReadOnly | Refusal::MasterDown)
-        );
+        let demoted = failure.is_of_replica();
         if demoted {
             // The next connection finds out by ROLE.
             node.hang_up();

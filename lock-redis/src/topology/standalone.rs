@@ -36,11 +36,13 @@ impl Topology for Standalone {
 
     async fn call(&self, call: Call<'_>) -> Result<Done, RedisFailure> {
         let deadline = self.shared.deadline();
-        self.node.call(call, false, deadline).await
+        let done = self.node.call(call, false, deadline).await;
+        done.inspect_err(|failure| self.learn(&self.node, failure))
     }
 
     async fn channel(&self) -> Result<Option<Arc<str>>, RedisFailure> {
-        self.node.channel(self.shared.deadline()).await
+        let channel = self.node.channel(self.shared.deadline()).await;
+        channel.inspect_err(|failure| self.learn(&self.node, failure))
     }
 
     fn subscribed(&self) -> Option<Arc<str>> {
@@ -53,5 +55,13 @@ impl Topology for Standalone {
 
     async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
         Ok(vec![Arc::clone(&self.node)])
+    }
+
+    /// A demoted server keeps its connections. The next one may lead to another server: its host is
+    /// resolved again.
+    fn learn(&self, node: &Arc<RedisNode>, failure: &RedisFailure) {
+        if failure.is_of_replica() {
+            node.hang_up();
+        }
     }
 }

@@ -98,6 +98,11 @@ async fn a_slot_that_moves_is_followed() {
     let done = topology.call(Call { wait, ..acked }).await.unwrap();
     assert_eq!((done.value, done.acked), (redis::Value::Int(5), 0));
     cluster.end_move(slot, to);
+    for node in cluster.iter() {
+        // The next redirection names no host.
+        let name = "cluster-preferred-endpoint-type";
+        node.command(&["CONFIG", "SET", name, "unknown-endpoint"]);
+    }
     assert_eq!(count(&*topology, "a").await.unwrap(), 6, "by MOVED");
     assert_eq!(count(&*topology, "a").await.unwrap(), 7);
     assert_eq!(told.moved.load(Ordering::SeqCst), 0, "no data is lost");
