@@ -279,8 +279,7 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
         self.with(|request| request.with_wait(wait))
     }
 
-    /// Sets the lease, 1 s to 24 h, on Redis and memory from 500 ms; see
-    /// [`AcquireRequest::with_ttl`]. Default: 30 s.
+    /// Sets the lease; see [`AcquireRequest::with_ttl`] for its limits. Default: 30 s.
     #[doc(alias = "lease")]
     pub fn ttl(self, ttl: Duration) -> Self {
         self.with(|request| request.with_ttl(ttl))

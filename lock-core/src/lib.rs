@@ -34,8 +34,8 @@
 //!
 //! Futures of this crate may be dropped at any await point. A dropped acquisition leaves its queue
 //! and releases a granted lock in the background. A dropped release continues in the background. If
-//! the server is unreachable, a lock stays held for at most one ttl. Each function documents more
-//! under this heading.
+//! the server is unreachable, a lock stays held for at most one ttl or session timeout. Each function
+//! documents more under this heading.
 //!
 //! # Time
 //!

@@ -150,8 +150,8 @@ impl AcquireRequest {
         Self { wait, ..self }
     }
 
-    /// Sets the lease, 1 s to 24 h, or from 500 ms where a renewal costs the server no write to disk: Redis
-    /// and memory. Default: 30 s.
+    /// Sets the lease, at least 500 ms on Redis (not a quorum) and in memory, 2 s on etcd and 1 s elsewhere,
+    /// and at most 24 h. Default: 30 s.
     ///
     /// A shorter lease frees the lock of a crashed holder sooner, but survives only shorter pauses and
     /// outages. Backends that bind a lock to a connection or a session free the lock when that ends, and use

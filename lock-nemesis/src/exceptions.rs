@@ -70,14 +70,14 @@ pub(crate) static EXCEPTIONS: &[Exception] = &[
     Exception {
         unreplicated: true,
         ..Exception::new(
-            "a fail-over loses what was not replicated",
+            "a failover loses what was not replicated",
             &LEADERS,
             &[BackendKind::Sentinel],
         )
     },
     // `cluster-node-timeout`, which is a second, and a third of the longest lease, rounded up.
     Exception::new(
-        "a fail-over loses what was not replicated",
+        "a failover loses what was not replicated",
         &LEADERS,
         &[BackendKind::Cluster],
     )

@@ -29,7 +29,7 @@ use crate::lost_reason::LostReason;
 ///
 /// | the lock is bound to | what is noticed late, and how late at most |
 /// |---|---|
-/// | a lease ([`LockLifetime::Lease`](crate::LockLifetime): Redis, quorum, `mode=lease`, SQLite, memory) | each of these waits for the next renewal, unless the page of the backend says that it is pushed: a third of the ttl plus the timeout of one attempt |
+/// | a lease ([`LockLifetime::Lease`](crate::LockLifetime): Redis, quorum, etcd, `mode=lease`, SQLite, memory) | each of these waits for the next renewal, unless the page of the backend says that it is pushed: a third of the ttl plus the timeout of one attempt |
 /// | a session ([`LockLifetime::Session`](crate::LockLifetime): ZooKeeper) | a change reaches the client by a watch, and beyond about 500 held locks by the next heartbeat. A client without a connection waits for the end of `valid_until` |
 /// | a connection ([`LockLifetime::Connection`](crate::LockLifetime): `mode=row`, `mode=advisory`) | an end that the socket does not show waits for the next probe of the connection; a broken record waits for its next check |
 ///

@@ -163,7 +163,7 @@ pub(super) fn advice(key: &str) -> Option<&'static str> {
             "a lease is renewed every third of its ttl, which cannot be changed; set the ttl"
         }
         "driver" | "kind" | "scheme" | "type" => "the scheme of the url selects the backend",
-        "mysql" | "postgres" | "redis" | "sql" | "sqlite" | "zk" | "zookeeper" => {
+        "etcd" | "mysql" | "postgres" | "redis" | "sql" | "sqlite" | "zk" | "zookeeper" => {
             "parameters of a backend belong in its table \"options\""
         }
         "host" | "password" | "port" | "user" | "username" => "it is part of the url",

@@ -64,7 +64,7 @@ define_metrics! {
     Once: Counter "once" in "{attempt}", &["class", "outcome"],
         "Attempts to run a job once.";
     ReleaseDuration: Histogram "release.duration" in "s", &["backend", "outcome"],
-        "Time that it took to give a lock back.";
+        "Time that it took to release a lock.";
     RenewalSlack: Histogram "renewal.slack" in "s", &["backend"],
         "Validity that a lease had left when it was renewed.";
     Renewals: Counter "renewals" in "{renewal}", &["backend", "outcome"],

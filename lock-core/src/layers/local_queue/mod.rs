@@ -26,9 +26,9 @@ use self::key_queue::{Arrival, KeyQueue};
 ///
 /// Of all tasks that want an exclusive lock on one key, only one contends on the server. When it is done,
 /// the lease is handed over to the next task with a fresh fencing token. Where the server issues tokens in
-/// blocks, this needs no request. After a limit of hand-overs or time, the lock is released at the server,
-/// so that other processes get their turn. By then the next contender of this process is in the server's
-/// queue. A thousand waiting tasks cost the server one waiter.
+/// blocks, this needs no request. After 16 hand-overs or 25 ms, whichever is later, the lock is released at
+/// the server, so that other processes get their turn. By then the next contender of this process is in the
+/// server's queue. A thousand waiting tasks cost the server one waiter.
 ///
 /// Keys are compared exactly, so that two keys never block each other. A key without holder or
 /// waiter takes no memory. Shared locks and permits go straight to the server.
