@@ -177,8 +177,8 @@ impl IdempotencyLayer {
         self.change(|options| options.max_response = bytes)
     }
 
-    /// Sets the timeout of the store. Default: 5 s. A failed write is retried up to four times within this
-    /// timeout, over 0.75 s.
+    /// Sets the timeout of the store. Default: 5 s. A write that fails, or gets no reply within a fifth of
+    /// this timeout, is retried up to four times within the timeout, with pauses of 0.75 s in all.
     #[must_use]
     pub fn with_store_timeout(self, limit: Duration) -> Self {
         self.change(|options| options.store_timeout = limit)
