@@ -60,3 +60,20 @@ async fn terms_and_runs_are_counted_by_the_name_of_their_election_and_job() {
     }
     assert_eq!(page.sum("polylock_once_total", ""), 4.0);
 }
+
+#[tokio::test]
+async fn a_term_ends_where_it_was_counted() {
+    let (observer, page) = observer();
+    let store = Memory::new();
+    let election = Election::new(Arc::new(store.client()), "scheduler").unwrap();
+    let observed = election.clone().observer(Arc::new(observer));
+    let leads = || page.value(r#"polylock_leader{class="scheduler"}"#);
+    let first = observed.campaign().await.unwrap();
+    assert_eq!(leads(), Some(1.0));
+    store.expire(first.guard().key());
+    // The first term has not noticed its loss.
+    let second = election.campaign().await.unwrap();
+    assert_eq!(leads(), Some(0.0));
+    drop((first, second));
+    assert_eq!(leads(), Some(0.0));
+}
