@@ -75,7 +75,7 @@ pub struct IdempotencyLayer {
     pub(super) options: Arc<IdempotencyOptions>,
 }
 
-/// What happens to requests without a key.
+/// What happens to requests without a key. One whose key is empty or invalid is rejected in any case.
 ///
 /// The example of [`IdempotencyLayer`] sets it.
 #[non_exhaustive]
