@@ -122,6 +122,8 @@ async fn what_has_no_route_takes_no_lock() {
     let router = || Router::new().route("/a/{id}", post(key));
     let behind = router().route_layer(layer.clone());
     assert_eq!(posted(&behind, "/nowhere").await.0, 404);
+    let around_fallback = router().layer(layer.clone());
+    assert_eq!(posted(&around_fallback, "/nowhere").await.0, 500);
     let around = Router::new().fallback_service(layer.layer(router()));
     assert_eq!(posted(&around, "/a/42").await.0, 500);
 }
