@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use polylock_core::{AcquireRequest, DistributedLock, Error, LockKey, Mode, Renewal, Result, Wait};
 
-use crate::rejection::{ProblemDetails, Reason, RejectionObserver};
+use crate::rejection::{DEFAULT_RETRY_AFTER, ProblemDetails, Reason, RejectionObserver};
 
 use super::admission::{AdmissionLimiter, AdmissionLimits};
 use super::namespace::Namespace;
@@ -84,7 +84,7 @@ impl LockerBuilder {
             namespace: namespace.to_owned(),
             options: LockerOptions {
                 request,
-                retry_after: Duration::from_secs(1),
+                retry_after: DEFAULT_RETRY_AFTER,
                 when_unavailable: WhenUnavailable::default(),
                 limits: AdmissionLimits {
                     holders_per_key: 1,

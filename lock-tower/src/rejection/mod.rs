@@ -278,16 +278,22 @@ impl StdError for Rejection {
 /// For handlers that check their lock.
 impl From<NotHeld> for Rejection {
     fn from(not_held: NotHeld) -> Self {
-        let (reason, lost) = match not_held {
-            NotHeld::Lost(reason) => (Reason::Lost, Some(reason)),
-            NotHeld::Released => (Reason::Misconfigured, None),
-            NotHeld::Unprotected => (Reason::Unavailable, None),
-        };
-        let mut rejection = Self::new(reason);
-        rejection.0.lost = lost;
-        rejection
+        match not_held {
+            NotHeld::Lost(reason) => {
+                let mut rejection = Self::new(Reason::Lost);
+                rejection.0.lost = Some(reason);
+                rejection
+            }
+            NotHeld::Released => Self::new(Reason::Misconfigured),
+            NotHeld::Unprotected => {
+                Self::new(Reason::Unavailable).with_retry_after(DEFAULT_RETRY_AFTER)
+            }
+        }
     }
 }
+
+/// The default delay before a retry, the least that `Retry-After` can express.
+pub(crate) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// For handlers that read a key themselves.
 impl From<KeyError> for Rejection {

@@ -206,8 +206,13 @@ async fn a_handler_locks_what_the_body_names() {
 
 #[test]
 fn what_a_handler_returns_is_an_answer() {
-    for (not_held, status) in [(NotHeld::Released, 500), (NotHeld::Unprotected, 503)] {
+    for (not_held, status, retry_after) in [
+        (NotHeld::Released, 500, None),
+        (NotHeld::Unprotected, 503, Some("1")),
+    ] {
         let response: Response = not_held.into_response();
         assert_eq!(response.status(), status);
+        let found = response.headers().get("retry-after");
+        assert_eq!(found.map(|value| value.to_str().unwrap()), retry_after);
     }
 }
