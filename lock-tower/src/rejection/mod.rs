@@ -376,6 +376,8 @@ pub struct RejectedRequest<'a> {
     pub class: &'a str,
     /// Why, as [`Reason::as_str`] has it, such as `"lock-busy"`.
     pub reason: &'static str,
-    /// The status of the answer; 200 for gRPC, which has its own in a header.
+    /// The status of the answer; 200 for gRPC, which has its own in a header. Calls behind a
+    /// [`CallLockLayer`](crate::plain::CallLockLayer) have the status that [`ProblemDetails::new`] gives the
+    /// reason.
     pub status: StatusCode,
 }
