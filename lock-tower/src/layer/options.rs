@@ -52,7 +52,7 @@ pub enum HoldUntil {
     #[default]
     Handler,
     /// When [`HeldLock::release`](crate::HeldLock::release) is called, or the last clone of the
-    /// [`HeldLock`](crate::HeldLock) is dropped.
+    /// [`HeldLock`](crate::HeldLock) is dropped, of which the layer has one until the handler is done.
     Manual,
 }
 
@@ -67,7 +67,8 @@ pub enum OnDisconnect {
     /// The default of [`KeyLockLayer`](crate::KeyLockLayer).
     #[default]
     Cancel,
-    /// It runs to completion in its own task, and keeps the lock until then. The default of
+    /// It runs to completion in its own task, and keeps the lock until then. The handler of a request that
+    /// passes without a lock is dropped, as without this layer. The default of
     /// [`IdempotencyLayer`](crate::idempotency::IdempotencyLayer).
     RunToCompletion,
 }
