@@ -6,7 +6,8 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode};
 use tower_layer::Layer;
 
-use crate::layer::{CommonOptions, OnDisconnect};
+use crate::layer::CommonOptions;
+use crate::layer::options::OnDisconnect;
 use crate::locker::Locker;
 use crate::rejection::RejectionResponder;
 

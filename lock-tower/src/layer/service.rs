@@ -15,9 +15,9 @@ use crate::plain::CallError;
 use crate::rejection::{Rejection, RequestInfo, grpc_timeout};
 use crate::service::{ResponseFuture, call};
 
+use super::KeyLockLayer;
 use super::body::LockBody;
-use super::options::{HoldUntil, OnLost, SafeMethods};
-use super::{KeyLockLayer, KeySource, LayerOptions};
+use super::options::{HoldUntil, KeySource, LayerOptions, OnLost, SafeMethods};
 
 /// The service that [`KeyLockLayer`] makes.
 ///
