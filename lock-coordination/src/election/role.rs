@@ -101,7 +101,8 @@ impl ActiveTerm {
         let election = election.clone();
         let state = Arc::new(TermState { election, number });
         // The loss calls `wake` on the thread of the engine, so that no task of the program has to
-        // run. Unconstrained, because a task without budget would get `wake` at once, which ends the term.
+        // run. Unconstrained, because a task without budget would get `wake` at once, which ends
+        // the term.
         let mut loss = Box::pin(tokio::task::unconstrained(lost.into_future()));
         let waker = Waker::from(Arc::clone(&state));
         if loss
