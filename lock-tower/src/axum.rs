@@ -64,7 +64,8 @@ impl IntoResponse for Rejection {
     }
 }
 
-/// For handlers that check their lock: the lock is lost.
+/// For handlers that check their lock: 503 if it is lost or was never held, 500 if the handler has
+/// released it.
 impl IntoResponse for NotHeld {
     fn into_response(self) -> Response {
         Rejection::from(self).into_response()

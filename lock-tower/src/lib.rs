@@ -59,9 +59,8 @@ mod service;
 
 pub use crate::held_lock::{HeldLock, LockerGuard, NotHeld};
 pub use crate::keys::extractor::{KeyError, KeyExtractor, Keys};
-pub use crate::layer::{
-    BodyError, HoldUntil, KeyLock, KeyLockLayer, LockBody, OnDisconnect, OnLost, SafeMethods,
-};
+pub use crate::layer::options::*;
+pub use crate::layer::{BodyError, KeyLock, KeyLockLayer, LockBody};
 pub use crate::locker::{Locker, LockerBuilder, WhenUnavailable};
 pub use crate::rejection::{
     Format, ProblemDetails, Reason, RejectedRequest, Rejection, RejectionObserver,

@@ -13,7 +13,7 @@ use tower_service::Service;
 use crate::held_lock::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, Keys};
 use crate::locker::Locker;
-use crate::rejection::Rejection;
+use crate::rejection::{ProblemDetails, Rejection, RejectionObserver};
 use crate::service::{ResponseFuture, call};
 
 /// Lets calls with the same key run one at a time, in all processes that use the same locks, or a few
@@ -145,25 +145,41 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: R) -> Self::Future {
+    fn call(&mut self, request: R) -> Self::Future {
         let (options, inner) = (Arc::clone(&self.layer.options), self.inner.clone());
         // The key is read here: a request that is not `Sync` cannot be borrowed while it waits.
         let keys = (options.keys)(&request);
         Box::pin(async move {
-            let keys = keys.map_err(Rejection::from)?;
-            let mode = options.locker.mode();
-            let held = options.locker.acquire(keys, mode, None).await?;
-            let Some(held) = held else {
-                return call(inner, request).await.map_err(CallError::Inner);
-            };
-            let guard = LockerGuard::new(held);
-            (options.attach)(&mut request, HeldLock::clone(&guard));
-            let answer = guard.run_while_held(call(inner, request)).await;
-            let answer = answer.map_err(Rejection::from)?;
-            guard.release_before_response().await;
-            answer.map_err(CallError::Inner)
+            let answer = handle(&options, inner, request, keys).await;
+            if let Err(CallError::Rejected(rejection)) = &answer {
+                let (observed, reason) = (RejectionObserver::rejected, rejection.reason());
+                let status = ProblemDetails::new().status(reason);
+                options.locker.observe(observed, reason, status);
+            }
+            answer
         })
     }
+}
+
+/// Runs a call under its locks.
+async fn handle<S: Service<R>, R>(
+    options: &CallOptions<R>,
+    inner: S,
+    mut request: R,
+    keys: Result<Keys, KeyError>,
+) -> Result<S::Response, CallError<S::Error>> {
+    let keys = keys.map_err(Rejection::from)?;
+    let mode = options.locker.mode();
+    let held = options.locker.acquire(keys, mode, None).await?;
+    let Some(held) = held else {
+        return call(inner, request).await.map_err(CallError::Inner);
+    };
+    let guard = LockerGuard::new(held);
+    (options.attach)(&mut request, HeldLock::clone(&guard));
+    let answer = guard.run_while_held(call(inner, request)).await;
+    let answer = answer.map_err(Rejection::from)?;
+    guard.release_before_response().await;
+    answer.map_err(CallError::Inner)
 }
 
 impl<R> fmt::Debug for CallLockLayer<R> {

@@ -113,6 +113,16 @@ impl Term {
         self.lost.clone()
     }
 
+    /// Whether this instance leads in this term, by the clock of this moment; for a check before each step
+    /// of the work.
+    ///
+    /// It stays false in a later term of the same instance, unlike [`Election::leads`], and is false at once
+    /// after a suspension of the machine beyond the end of the lease.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.election.role.is_current(self.number) && self.lost.reason().is_none()
+    }
+
     /// Waits until the term has ended by a loss, a resignation or a drop; for tasks that the leader
     /// spawned.
     ///

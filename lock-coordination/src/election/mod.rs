@@ -265,7 +265,8 @@ impl Election {
         Ok(lasted)
     }
 
-    /// Whether this instance leads, by the clock of this moment; for a check before each step of the work.
+    /// Whether this instance leads in any term, by the clock of this moment. The work of a leader checks
+    /// [`Term::leads`] before each step instead: a task of an earlier term must stop in a later one.
     ///
     /// False at once after a suspension of the machine beyond the end of the lease.
     #[must_use]

@@ -9,7 +9,7 @@ use polylock_core::{LostReason, LostSignal};
 use tokio::sync::watch;
 
 use super::Election;
-use crate::observer::CoordinationEvent;
+use crate::observer::{CoordinationEvent, CoordinationObserver, emit};
 
 /// The role of one candidate.
 #[derive(Default)]
@@ -22,14 +22,21 @@ pub(super) struct Role {
 #[derive(Default)]
 struct Terms {
     last: u64,
-    current: Option<(u64, LostSignal)>,
+    current: Option<CurrentTerm>,
+}
+
+struct CurrentTerm {
+    number: u64,
+    lost: LostSignal,
+    /// Who was told of its beginning; clones of an election may have others.
+    observer: Option<Arc<dyn CoordinationObserver>>,
 }
 
 impl Terms {
     fn is_current(&self, term: u64) -> bool {
         self.current
             .as_ref()
-            .is_some_and(|(current, _)| *current == term)
+            .is_some_and(|current| current.number == term)
     }
 }
 
@@ -40,9 +47,12 @@ impl Role {
 
     /// Whether there is a term, whose lock is held by the clock of this moment.
     pub(super) fn leads(&self) -> bool {
-        let current = self.terms.borrow().current.clone();
+        let lost = {
+            let terms = self.terms.borrow();
+            terms.current.as_ref().map(|current| current.lost.clone())
+        };
         // A loss that is noticed here ends the term, which must not be borrowed then.
-        current.is_some_and(|(_, lost)| lost.reason().is_none())
+        lost.is_some_and(|lost| lost.reason().is_none())
     }
 
     pub(super) fn is_current(&self, term: u64) -> bool {
@@ -75,18 +85,24 @@ impl ActiveTerm {
         election.role.terms.send_modify(|terms| {
             terms.last += 1;
             number = terms.last;
-            former = terms.current.replace((number, lost.clone()));
+            former = terms.current.replace(CurrentTerm {
+                number,
+                lost: lost.clone(),
+                observer: election.observer.clone(),
+            });
             election.role.leads.send_replace(true);
         });
         let name = election.name();
-        if former.is_some() {
-            election.emit(&CoordinationEvent::Ended { election: name });
+        if let Some(former) = former {
+            let ended = CoordinationEvent::Ended { election: name };
+            emit(former.observer.as_ref(), &ended);
         }
         election.emit(&CoordinationEvent::Elected { election: name });
         let election = election.clone();
         let state = Arc::new(TermState { election, number });
         // The loss calls `wake` on the thread of the engine, so that no task of the program has to
-        // run. The budget of the task that polls it here would wake it as well.
+        // run. Unconstrained, because a task without budget would get `wake` at once, which ends
+        // the term.
         let mut loss = Box::pin(tokio::task::unconstrained(lost.into_future()));
         let waker = Waker::from(Arc::clone(&state));
         if loss
@@ -108,16 +124,16 @@ impl ActiveTerm {
 impl TermState {
     fn end(&self) {
         let role = &self.election.role;
-        let mut signal = None;
+        let mut current = None;
         let has_ended = role.terms.send_if_modified(|terms| {
             let is_current = terms.is_current(self.number);
             if is_current {
-                signal = terms.current.take();
+                current = terms.current.take();
                 role.leads.send_replace(false);
             }
             is_current
         });
-        drop(signal);
+        drop(current);
         if has_ended {
             let election = self.election.name();
             self.election.emit(&CoordinationEvent::Ended { election });

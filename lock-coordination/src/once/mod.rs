@@ -5,6 +5,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::thread::panicking;
 use std::time::{Duration, SystemTime};
 
 use polylock_core::{
@@ -219,12 +220,13 @@ impl Once {
     ///
     /// # Panics
     ///
-    /// If `work` does; the lock is released, and the job is due.
+    /// If `work` does; the lock is released, and the job is due. The observer gets `failed`.
     ///
     /// # Cancel safety
     ///
     /// A dropped future drops `work` and then releases the lock in the background, at worst after one ttl.
-    /// The run is not recorded and the job is due, unless the future was dropped during the recording.
+    /// The run is not recorded and the job is due, unless the future was dropped during the recording. The
+    /// observer gets `cancelled`.
     pub async fn run<W, F, T, E>(&self, work: W) -> Result<OnceOutcome<T, E>>
     where
         W: FnOnce(OnceRun) -> F + Send,
@@ -232,14 +234,16 @@ impl Once {
         T: Send,
         E: Send,
     {
+        let mut report = AttemptReport {
+            once: self,
+            outcome: None,
+        };
         let ended = self.attempt(work).await;
-        let outcome = match &ended {
+        report.outcome = Some(match &ended {
             Ok(outcome) => outcome.as_str(),
             Err(error) if error.kind() == ErrorKind::Lost => "lost",
             Err(_) => "error",
-        };
-        let job = &self.name;
-        self.emit(&CoordinationEvent::Once { job, outcome });
+        });
         ended
     }
 
@@ -362,6 +366,23 @@ impl Once {
 
     fn emit(&self, event: &CoordinationEvent<'_>) {
         emit(self.observer.as_ref(), event);
+    }
+}
+
+/// Reports an attempt when it ends; without an outcome, it has panicked or was dropped.
+struct AttemptReport<'a> {
+    once: &'a Once,
+    outcome: Option<&'static str>,
+}
+
+impl Drop for AttemptReport<'_> {
+    fn drop(&mut self) {
+        let outcome = self.outcome.unwrap_or_else(|| match panicking() {
+            true => RunOutcome::Failed.as_str(),
+            false => "cancelled",
+        });
+        let job = &self.once.name;
+        self.once.emit(&CoordinationEvent::Once { job, outcome });
     }
 }
 

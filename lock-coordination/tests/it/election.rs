@@ -289,6 +289,7 @@ async fn a_former_term_does_not_end_the_next_one() {
     assert!(!*here.is_leader().borrow());
     let second = here.campaign().await.unwrap();
     assert!(*here.is_leader().borrow());
+    assert!(here.leads() && second.leads() && !first.leads());
     drop(first);
     assert!(*here.is_leader().borrow() && second.guard().is_held());
     second.resign().await.unwrap();

@@ -73,16 +73,20 @@ static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const MAX_KEY_LEN: usize = 255;
 
 /// The value of `Idempotency-Key`: a string in double quotes (RFC 8941, 3.3.3), as the draft has it,
-/// or the same without quotes, as most clients send it. `"8e03"` and `8e03` are one key.
+/// or the same without quotes, as most clients send it. `"8e03"` and `8e03` are one key. An empty key is
+/// invalid and not missing: its client relies on protection.
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<String, KeyError> {
     let origin = NameOrigin::new("header", IDEMPOTENCY_KEY.as_str());
-    let text = header_value(headers, &IDEMPOTENCY_KEY)?;
+    let text = match header_value(headers, &IDEMPOTENCY_KEY) {
+        Err(KeyError::Missing(_)) if headers.contains_key(&IDEMPOTENCY_KEY) => "",
+        text => text?,
+    };
     let key = match text.strip_prefix('"') {
         Some(rest) => quoted(rest),
         None => bare(text),
     };
     match key {
-        Some(key) if key.is_empty() => Err(origin.missing("is empty")),
+        Some(key) if key.is_empty() => Err(origin.invalid("is empty")),
         Some(key) if key.len() > MAX_KEY_LEN => {
             Err(origin.invalid(&format!("has more than {MAX_KEY_LEN} characters")))
         }
@@ -144,17 +148,16 @@ mod tests {
         let spelled = r#"a b|a,b|a, a|"a", "a"|"a";v=1|a;v=1|"a|a"|"a"b|"a\b"|"a\|a\b|'a b'"#;
         let spelled = spelled.split('|').map(str::to_owned);
         let long = [256, 1 << 20].map(|length| "x".repeat(length));
-        let long = long.into_iter().chain([format!("\"{}\"", "x".repeat(256))]);
-        for sent in spelled.chain(long) {
+        let quoted = ["x".repeat(256), String::new()].map(|key| format!("\"{key}\""));
+        let others = long.into_iter().chain(quoted).chain([String::new()]);
+        for sent in spelled.chain(others) {
             let refused = key(&sent);
             assert!(
                 matches!(refused, Err(KeyError::Invalid(_))),
                 "{sent}: {refused:?}"
             );
         }
-        assert!(
-            matches!(key("\"\""), Err(KeyError::Missing(_))),
-            "it is empty"
-        );
+        let absent = idempotency_key(&HeaderMap::new());
+        assert!(matches!(absent, Err(KeyError::Missing(_))), "{absent:?}");
     }
 }

@@ -6,7 +6,8 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode};
 use tower_layer::Layer;
 
-use crate::layer::{CommonOptions, OnDisconnect};
+use crate::layer::CommonOptions;
+use crate::layer::options::OnDisconnect;
 use crate::locker::Locker;
 use crate::rejection::RejectionResponder;
 
@@ -75,7 +76,7 @@ pub struct IdempotencyLayer {
     pub(super) options: Arc<IdempotencyOptions>,
 }
 
-/// What happens to requests without a key.
+/// What happens to requests without a key. One whose key is empty or invalid is rejected in any case.
 ///
 /// The example of [`IdempotencyLayer`] sets it.
 #[non_exhaustive]
@@ -177,8 +178,8 @@ impl IdempotencyLayer {
         self.change(|options| options.max_response = bytes)
     }
 
-    /// Sets the timeout of the store. Default: 5 s. A failed write is retried up to four times within this
-    /// timeout, over 0.75 s.
+    /// Sets the timeout of the store. Default: 5 s. A write that fails, or gets no reply within a fifth of
+    /// this timeout, is retried up to four times within the timeout, with pauses of 0.75 s in all.
     #[must_use]
     pub fn with_store_timeout(self, limit: Duration) -> Self {
         self.change(|options| options.store_timeout = limit)

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use polylock_core::{FencingToken, LockKey};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult,
+    ServerErrorKind,
+};
 use tokio::sync::Mutex;
 
 use super::store::MAX_ATTEMPTS;
@@ -74,8 +77,8 @@ impl RedisResponses {
         Ok(open.insert(connection.await?).clone())
     }
 
-    /// Sends a command. The next command reconnects if the connection is broken, or if this command is
-    /// dropped after a while: a connection without replies may be dead.
+    /// Sends a command. The next command reconnects if the connection is broken or its server is no
+    /// primary, or if this command is dropped after a while: a connection without replies may be dead.
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let mut connection = self.connection().await?;
         let mut silence = Silence {
@@ -84,15 +87,22 @@ impl RedisResponses {
             is_over: false,
         };
         let result = command.query_async(&mut connection).await;
-        let is_broken = result
-            .as_ref()
-            .is_err_and(RedisError::is_unrecoverable_error);
-        if is_broken {
+        if result.as_ref().is_err_and(is_useless_after) {
             *self.connection.lock().await = None;
         }
         silence.is_over = true;
         result
     }
+}
+
+/// Whether the connection is of no more use. A server that was demoted keeps its connections, although the
+/// address may lead to another one by now.
+fn is_useless_after(error: &RedisError) -> bool {
+    let is_demoted = matches!(
+        error.kind(),
+        ErrorKind::Server(ServerErrorKind::MasterDown | ServerErrorKind::ReadOnly)
+    );
+    is_demoted || error.is_unrecoverable_error()
 }
 
 /// A command that waits for its answer.

@@ -183,7 +183,7 @@ impl IdempotencyOptions {
         key: &LockKey,
         fingerprint: [u8; 32],
     ) -> Result<Option<Response<LockBody<B>>>, Rejection> {
-        match self.in_time(self.store.get(key)).await {
+        match in_time(self.store_timeout, self.store.get(key)).await {
             Ok(None) => Ok(None),
             Ok(Some(stored)) if stored.fingerprint != fingerprint => {
                 Err(Rejection::new(Reason::IdempotencyKeyReused))
@@ -237,7 +237,8 @@ impl IdempotencyOptions {
             let mut pauses = PAUSES.iter();
             loop {
                 let (token, retention) = (pending.fencing_token, pending.retention);
-                let error = match self.store.put(&pending.key, stored, token, retention).await {
+                let put = self.store.put(&pending.key, stored, token, retention);
+                let error = match in_time(self.store_timeout / ATTEMPTS, put).await {
                     Ok(put) => return Ok(put),
                     Err(error) => error,
                 };
@@ -245,23 +246,27 @@ impl IdempotencyOptions {
                 tokio::time::sleep(Duration::from_millis(*pause)).await;
             }
         };
-        self.in_time(tries).await.unwrap_or_else(|error| {
+        let put = in_time(self.store_timeout, tries).await;
+        put.unwrap_or_else(|error| {
             tracing::warn!(error = &error as &dyn std::error::Error, "{UNWRITTEN}");
             Put::Stored
         })
     }
+}
 
-    async fn in_time<T>(
-        &self,
-        work: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let done = tokio::time::timeout(self.store_timeout, work).await;
-        done.unwrap_or_else(|_| Err(StoreError::new("the store does not answer in time")))
-    }
+async fn in_time<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let done = tokio::time::timeout(limit, work).await;
+    done.unwrap_or_else(|_| Err(StoreError::new("the store does not answer in time")))
 }
 
 /// Backoff between attempts to store a response, in milliseconds; the client waits for it.
 const PAUSES: [u64; 4] = [50, 100, 200, 400];
+/// Max attempts to store a response. Each has its share of the timeout, so that one without a reply does
+/// not use up the time of the others.
+const ATTEMPTS: u32 = 5;
 const UNREADABLE: &str = "stored responses cannot be read, a request is rejected";
 const UNWRITTEN: &str = "a response is not stored, a repetition of its request is handled again";
 

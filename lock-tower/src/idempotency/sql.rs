@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::Response;
 use polylock_core::{FencingToken, LockKey};
+use sqlx::error::DatabaseError;
 use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Database, Pool, SqlSafeStr as _, SqlStr};
 use tokio::sync::Semaphore;
@@ -490,7 +491,11 @@ impl<D: Database> Checkout<D> {
     }
 
     fn check_in<T>(mut self, done: sqlx::Result<T>) -> sqlx::Result<T> {
-        self.is_idle = matches!(done, Ok(_) | Err(sqlx::Error::Database(_)));
+        self.is_idle = match &done {
+            Ok(_) => true,
+            Err(sqlx::Error::Database(error)) => !is_read_only(&**error),
+            Err(_) => false,
+        };
         done
     }
 }
@@ -501,6 +506,17 @@ impl<D: Database> Drop for Checkout<D> {
             self.connection.close_on_drop();
         }
     }
+}
+
+/// Whether the server refused a write as a whole. One that was demoted keeps its connections, although its
+/// address may lead to another server by now.
+fn is_read_only(error: &(dyn DatabaseError + 'static)) -> bool {
+    #[cfg(feature = "mysql")]
+    if let Some(error) = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        // ER_OPTION_PREVENTS_STATEMENT, ER_READ_ONLY_TRANSACTION, and ER_READ_ONLY_MODE of MariaDB.
+        return matches!(error.number(), 1290 | 1792 | 1836);
+    }
+    error.code().is_some_and(|code| code == "25006")
 }
 
 fn check(table: &str) -> Result<(), StoreError> {

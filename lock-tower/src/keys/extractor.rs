@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
@@ -27,12 +25,6 @@ where
 {
     fn keys(&self, parts: &Parts) -> Result<Keys, KeyError> {
         self(parts)
-    }
-}
-
-impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
-    fn keys(&self, parts: &Parts) -> Result<Keys, KeyError> {
-        (**self).keys(parts)
     }
 }
 

@@ -32,8 +32,8 @@ pin_project! {
         // Partly read.
         Boxed { body: Pin<Box<B>> },
         Inner { #[pin] body: B, lock: Option<BodyLock> },
-        // The trailers or the error of what was read.
-        Read { end: Option<Result<HeaderMap, BoxError>> },
+        // The trailers or the error of what was read; boxed, so that other bodies stay small.
+        Read { end: Option<Result<Box<HeaderMap>, BoxError>> },
     }
 }
 
@@ -64,6 +64,7 @@ impl<B> LockBody<B> {
 
     /// The bytes that were read, then these trailers or this error.
     pub(crate) fn read(bytes: Bytes, end: Option<Result<HeaderMap, BoxError>>) -> Self {
+        let end = end.map(|end| end.map(Box::new));
         Self::with(Some(bytes), Rest::Read { end })
     }
 
@@ -110,7 +111,8 @@ where
             RestProj::Boxed { body } => return body.as_mut().poll_frame(cx).map_err(Into::into),
             RestProj::Inner { body, lock } => (body, lock),
             RestProj::Read { end } => {
-                return Poll::Ready(end.take().map(|end| end.map(Frame::trailers)));
+                let end = end.take();
+                return Poll::Ready(end.map(|end| end.map(|trailers| Frame::trailers(*trailers))));
             }
         };
         let Some(held) = lock else {

@@ -112,7 +112,7 @@ async fn watch(held: HeldLock, max: Duration, on_lost: OnLost, gate: Arc<Gate>) 
     let mut timeout = pin!(sleep(max));
     let error = tokio::select! {
         biased;
-        reason = held.lost().into_future() => match on_lost {
+        reason = held.lost() => match on_lost {
             OnLost::Cancel => BodyError::Lost(reason),
             OnLost::Continue => {
                 timeout.await;

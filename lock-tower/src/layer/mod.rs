@@ -1,15 +1,14 @@
-//! The layer for HTTP and gRPC, with all of its options.
+//! The layer for HTTP and gRPC.
 
 mod body;
 mod body_lock;
-mod options;
+pub(crate) mod options;
 mod service;
 
 use std::fmt;
 use std::sync::Arc;
 
 use http::Response;
-use polylock_core::Mode;
 use tower_layer::Layer;
 
 use crate::keys::KeyExtractor;
@@ -19,9 +18,10 @@ use crate::rejection::{
     ProblemDetails, Rejection, RejectionObserver, RejectionResponder, RequestInfo,
 };
 
+use self::options::{KeySource, LayerOptions, OnDisconnect};
+
 pub(crate) use self::body::BoxError;
 pub use self::body::{BodyError, LockBody};
-pub use self::options::{HoldUntil, OnDisconnect, OnLost, SafeMethods};
 pub use self::service::KeyLock;
 
 /// Lets requests with the same key run one at a time, in all processes that use the same locks, or a
@@ -86,7 +86,8 @@ impl KeyLockLayer {
     ///
     /// A request that the extractor rejects gets the extractor's response. Parameters of the path are known
     /// only inside a route: add the layer to a `MethodRouter`, which answers methods without a handler
-    /// before the layer, or with `Router::route_layer` or `Router::layer` after the routes.
+    /// before the layer, or with `Router::route_layer` after the routes. `Router::layer` wraps the fallback
+    /// too, so that a path without a route is answered with 500 in place of 404.
     #[cfg(feature = "axum")]
     #[must_use]
     pub fn from_extractor<E, F>(locker: Locker, keys: F) -> Self
@@ -99,74 +100,8 @@ impl KeyLockLayer {
 
     fn with_source(locker: Locker, source: KeySource) -> Self {
         Self {
-            options: Arc::new(LayerOptions {
-                common: CommonOptions::new(locker, OnDisconnect::Cancel),
-                source,
-                hold: HoldUntil::default(),
-                on_lost: OnLost::default(),
-                safe_methods: SafeMethods::default(),
-                server_timing: false,
-                fencing_token: false,
-            }),
+            options: Arc::new(LayerOptions::new(locker, source)),
         }
-    }
-
-    fn change(mut self, change: impl FnOnce(&mut LayerOptions)) -> Self {
-        change(Arc::make_mut(&mut self.options));
-        self
-    }
-
-    /// Sets when the lock is released. Default: [`HoldUntil::Handler`].
-    #[must_use]
-    pub fn with_hold(self, hold: HoldUntil) -> Self {
-        self.change(|options| options.hold = hold)
-    }
-
-    /// Sets what happens to handlers whose client has disconnected. Default: [`OnDisconnect::Cancel`].
-    #[must_use]
-    pub fn with_on_disconnect(self, then: OnDisconnect) -> Self {
-        self.change(|options| options.common.on_disconnect = then)
-    }
-
-    /// Sets what happens to handlers whose lock is lost. Default: [`OnLost::Cancel`].
-    #[must_use]
-    pub fn with_on_lost(self, then: OnLost) -> Self {
-        self.change(|options| options.on_lost = then)
-    }
-
-    /// Sets what happens to requests with a safe method. Default: [`SafeMethods::Pass`].
-    ///
-    /// # Errors
-    ///
-    /// If they are to share a lock: [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the
-    /// locker has [permits](crate::LockerBuilder::permits), which shared requests would not take, and
-    /// [`Unsupported`](polylock_core::ErrorKind::Unsupported) if the backend has no shared locks.
-    pub fn with_safe_methods(self, then: SafeMethods) -> polylock_core::Result<Self> {
-        if then == SafeMethods::Shared {
-            let why = "requests with a safe method share a lock and count no permits";
-            self.options.common.locker.expect_exclusive(why)?;
-            self.options.common.locker.check(Mode::Shared)?;
-        }
-        Ok(self.change(|options| options.safe_methods = then))
-    }
-
-    /// Sets how rejections are answered. Default: [`ProblemDetails`].
-    #[must_use]
-    pub fn with_responder(self, responder: impl RejectionResponder) -> Self {
-        self.change(|options| options.common.responder = Arc::new(responder))
-    }
-
-    /// Adds `Server-Timing: lock;dur=12.3` to responses: the milliseconds that a request waited for
-    /// its lock. It shows clients how busy a key is. Default: not added.
-    #[must_use]
-    pub fn with_server_timing(self) -> Self {
-        self.change(|options| options.server_timing = true)
-    }
-
-    /// Adds `X-Fencing-Token` to responses. Default: not added.
-    #[must_use]
-    pub fn with_fencing_token(self) -> Self {
-        self.change(|options| options.fencing_token = true)
     }
 
     /// Returns the locker, with the limits and the queue of this layer.
@@ -185,26 +120,6 @@ impl<S> Layer<S> for KeyLockLayer {
             layer: self.clone(),
         }
     }
-}
-
-/// The options of a [`KeyLockLayer`]. All services of it share one.
-#[derive(Clone)]
-struct LayerOptions {
-    common: CommonOptions,
-    source: KeySource,
-    hold: HoldUntil,
-    on_lost: OnLost,
-    safe_methods: SafeMethods,
-    server_timing: bool,
-    fencing_token: bool,
-}
-
-/// Where keys come from.
-#[derive(Clone)]
-enum KeySource {
-    #[cfg(feature = "axum")]
-    Axum(Arc<crate::axum::ReadKeys>),
-    Head(Arc<dyn KeyExtractor>),
 }
 
 /// The options that the idempotency layer has, too.

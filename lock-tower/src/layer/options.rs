@@ -1,8 +1,16 @@
-//! The values of the options of a layer.
+//! The options of a layer, their values and their defaults.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use polylock_core::Mode;
+
+use crate::keys::KeyExtractor;
+use crate::locker::Locker;
+use crate::rejection::RejectionResponder;
 use crate::service::to_completion;
+
+use super::{CommonOptions, KeyLockLayer};
 
 /// When the lock of a request is released.
 ///
@@ -52,22 +60,23 @@ pub enum HoldUntil {
     #[default]
     Handler,
     /// When [`HeldLock::release`](crate::HeldLock::release) is called, or the last clone of the
-    /// [`HeldLock`](crate::HeldLock) is dropped.
+    /// [`HeldLock`](crate::HeldLock) is dropped, of which the layer has one until the handler is done.
     Manual,
 }
 
 /// What happens to a handler whose client has disconnected.
 ///
-/// The example of [`KeyLockLayer`](crate::KeyLockLayer) sets it.
+/// The example of [`KeyLockLayer`] sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnDisconnect {
     /// It is dropped, as without this layer, and its lock released. A statement that it has sent
     /// may still run in the database when the next request enters; the fencing token detects it.
-    /// The default of [`KeyLockLayer`](crate::KeyLockLayer).
+    /// The default of [`KeyLockLayer`].
     #[default]
     Cancel,
-    /// It runs to completion in its own task, and keeps the lock until then. The default of
+    /// It runs to completion in its own task, and keeps the lock until then. The handler of a request that
+    /// passes without a lock is dropped, as without this layer. The default of
     /// [`IdempotencyLayer`](crate::idempotency::IdempotencyLayer).
     RunToCompletion,
 }
@@ -87,7 +96,7 @@ impl OnDisconnect {
 
 /// What happens to a handler whose lock is lost.
 ///
-/// The example of [`KeyLockLayer`](crate::KeyLockLayer) sets it.
+/// The example of [`KeyLockLayer`] sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnLost {
@@ -104,7 +113,7 @@ pub enum OnLost {
 /// same handler for every method, so a client could avoid the lock with another method. They need
 /// `Exclusive`.
 ///
-/// The example of [`KeyLockLayer`](crate::KeyLockLayer) sets it.
+/// The example of [`KeyLockLayer`] sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum SafeMethods {
@@ -116,4 +125,99 @@ pub enum SafeMethods {
     /// They share the lock, and exclude other requests. The backend must have shared locks, and the locker
     /// no permits.
     Shared,
+}
+
+/// The options of a [`KeyLockLayer`]. All services of it share one.
+#[derive(Clone)]
+pub(super) struct LayerOptions {
+    pub(super) common: CommonOptions,
+    pub(super) source: KeySource,
+    pub(super) hold: HoldUntil,
+    pub(super) on_lost: OnLost,
+    pub(super) safe_methods: SafeMethods,
+    pub(super) server_timing: bool,
+    pub(super) fencing_token: bool,
+}
+
+/// Where keys come from.
+#[derive(Clone)]
+pub(super) enum KeySource {
+    #[cfg(feature = "axum")]
+    Axum(Arc<crate::axum::ReadKeys>),
+    Head(Arc<dyn KeyExtractor>),
+}
+
+impl LayerOptions {
+    pub(super) fn new(locker: Locker, source: KeySource) -> Self {
+        Self {
+            common: CommonOptions::new(locker, OnDisconnect::Cancel),
+            source,
+            hold: HoldUntil::default(),
+            on_lost: OnLost::default(),
+            safe_methods: SafeMethods::default(),
+            server_timing: false,
+            fencing_token: false,
+        }
+    }
+}
+
+impl KeyLockLayer {
+    fn change(mut self, change: impl FnOnce(&mut LayerOptions)) -> Self {
+        change(Arc::make_mut(&mut self.options));
+        self
+    }
+
+    /// Sets when the lock is released. Default: [`HoldUntil::Handler`].
+    #[must_use]
+    pub fn with_hold(self, hold: HoldUntil) -> Self {
+        self.change(|options| options.hold = hold)
+    }
+
+    /// Sets what happens to handlers whose client has disconnected. Default: [`OnDisconnect::Cancel`].
+    #[must_use]
+    pub fn with_on_disconnect(self, then: OnDisconnect) -> Self {
+        self.change(|options| options.common.on_disconnect = then)
+    }
+
+    /// Sets what happens to handlers whose lock is lost. Default: [`OnLost::Cancel`].
+    #[must_use]
+    pub fn with_on_lost(self, then: OnLost) -> Self {
+        self.change(|options| options.on_lost = then)
+    }
+
+    /// Sets what happens to requests with a safe method. Default: [`SafeMethods::Pass`].
+    ///
+    /// # Errors
+    ///
+    /// If they are to share a lock: [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the
+    /// locker has [permits](crate::LockerBuilder::permits), which shared requests would not take, and
+    /// [`Unsupported`](polylock_core::ErrorKind::Unsupported) if the backend has no shared locks.
+    pub fn with_safe_methods(self, then: SafeMethods) -> polylock_core::Result<Self> {
+        if then == SafeMethods::Shared {
+            let why = "requests with a safe method share a lock and count no permits";
+            self.options.common.locker.expect_exclusive(why)?;
+            self.options.common.locker.check(Mode::Shared)?;
+        }
+        Ok(self.change(|options| options.safe_methods = then))
+    }
+
+    /// Sets how rejections are answered. Default:
+    /// [`ProblemDetails`](crate::ProblemDetails).
+    #[must_use]
+    pub fn with_responder(self, responder: impl RejectionResponder) -> Self {
+        self.change(|options| options.common.responder = Arc::new(responder))
+    }
+
+    /// Adds `Server-Timing: lock;dur=12.3` to responses: the milliseconds that a request waited for
+    /// its lock. It shows clients how busy a key is. Default: not added.
+    #[must_use]
+    pub fn with_server_timing(self) -> Self {
+        self.change(|options| options.server_timing = true)
+    }
+
+    /// Adds `X-Fencing-Token` to responses. Default: not added.
+    #[must_use]
+    pub fn with_fencing_token(self) -> Self {
+        self.change(|options| options.fencing_token = true)
+    }
 }

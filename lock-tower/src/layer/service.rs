@@ -15,9 +15,9 @@ use crate::plain::CallError;
 use crate::rejection::{Rejection, RequestInfo, grpc_timeout};
 use crate::service::{ResponseFuture, call};
 
+use super::KeyLockLayer;
 use super::body::LockBody;
-use super::options::{HoldUntil, OnLost, SafeMethods};
-use super::{KeyLockLayer, KeySource, LayerOptions};
+use super::options::{HoldUntil, KeySource, LayerOptions, OnLost, SafeMethods};
 
 /// The service that [`KeyLockLayer`] makes.
 ///
@@ -49,7 +49,7 @@ where
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
         let (options, inner) = (Arc::clone(&self.layer.options), self.inner.clone());
         Box::pin(async move {
-            let began = Instant::now();
+            let began = options.server_timing.then(Instant::now);
             let (mut parts, body) = request.into_parts();
             let info = RequestInfo::of(&parts);
             let held = match options.acquire(&mut parts, &info).await {
@@ -62,7 +62,7 @@ where
             };
             parts.extensions.insert(held.clone());
             let request = Request::from_parts(parts, body);
-            let waited = began.elapsed();
+            let waited = began.map(|began| began.elapsed());
             let on_disconnect = options.common.on_disconnect;
             let handled = async move {
                 let handled = handle(&options, inner, request, &held).await;
@@ -155,13 +155,14 @@ impl LayerOptions {
         }
     }
 
+    /// Adds the opt-in headers; `waited` is read with [`LayerOptions::server_timing`] alone.
     fn decorate<B>(
         &self,
         mut response: Response<LockBody<B>>,
         held: &HeldLock,
-        waited: Duration,
+        waited: Option<Duration>,
     ) -> Response<LockBody<B>> {
-        if self.server_timing {
+        if let Some(waited) = waited {
             let text = format!("lock;dur={:.1}", waited.as_secs_f64() * 1e3);
             let value = HeaderValue::from_str(&text).expect("BUG: digits are a header");
             response.headers_mut().append(SERVER_TIMING, value);

@@ -28,8 +28,9 @@ const WAITERS_OF_KEY: LimitReached = "too many requests wait for the same lock";
 /// another process holds it: with no waiters allowed, a lock still serves one request at a time, and four
 /// permits serve four.
 ///
-/// Readers do not queue in this process. While they acquire, they count among all waiters, but not among
-/// those of their key: many of them acquire at a time without waiting.
+/// Readers do not queue in this process, and this process cannot see whether a writer elsewhere makes them
+/// wait. While they acquire, they count among all waiters like the others, but not among those of their key:
+/// many of them acquire at a time without waiting.
 #[derive(Clone, Copy, Default)]
 struct KeyCount {
     asking: usize,
@@ -53,7 +54,9 @@ impl KeyCount {
     }
 
     fn waiters(self, max_holders: usize) -> usize {
-        self.waiters_in_line(max_holders) + self.reading
+        let acquiring = self.asking + self.reading;
+        let beyond = (acquiring + self.holding).saturating_sub(max_holders);
+        beyond.min(acquiring)
     }
 }
 
@@ -275,9 +278,10 @@ mod tests {
             keys: 1,
         };
         let (admission, key) = (AdmissionLimiter::new(limits), LockKey::new("k").unwrap());
-        let mut readers: Vec<_> = (0..3)
+        let mut readers: Vec<_> = (0..4)
             .map(|_| admission.enter(&key, Mode::Shared).unwrap())
             .collect();
+        assert_eq!(admission.waiters(), 3, "the first one is none");
         assert_eq!(admission.enter(&key, Mode::Shared).err(), Some(WAITERS));
         readers.iter_mut().for_each(AdmissionSlot::granted);
         assert_eq!(admission.waiters(), 0);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use polylock_core::{AcquireRequest, DistributedLock, Error, LockKey, Mode, Renewal, Result, Wait};
 
-use crate::rejection::{ProblemDetails, Reason, RejectionObserver};
+use crate::rejection::{DEFAULT_RETRY_AFTER, ProblemDetails, Reason, RejectionObserver};
 
 use super::admission::{AdmissionLimiter, AdmissionLimits};
 use super::namespace::Namespace;
@@ -84,7 +84,7 @@ impl LockerBuilder {
             namespace: namespace.to_owned(),
             options: LockerOptions {
                 request,
-                retry_after: Duration::from_secs(1),
+                retry_after: DEFAULT_RETRY_AFTER,
                 when_unavailable: WhenUnavailable::default(),
                 limits: AdmissionLimits {
                     holders_per_key: 1,
@@ -167,8 +167,10 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets how many requests may wait in this process for all keys. Default: 4,096. For each key, as many
-    /// requests as there are [permits](Self::permits) are not counted.
+    /// Sets how many requests may wait in this process for all keys. Default: 4,096. For each key, one
+    /// request is not counted, or as many as there are [permits](Self::permits). Requests that
+    /// [share](crate::SafeMethods::Shared) a lock count while they acquire it, although they may get it at
+    /// once: with 0, requests with one key are served one at a time.
     pub fn max_waiters(mut self, max: usize) -> Self {
         self.options.limits.waiters = max;
         self

@@ -278,16 +278,22 @@ impl StdError for Rejection {
 /// For handlers that check their lock.
 impl From<NotHeld> for Rejection {
     fn from(not_held: NotHeld) -> Self {
-        let (reason, lost) = match not_held {
-            NotHeld::Lost(reason) => (Reason::Lost, Some(reason)),
-            NotHeld::Released => (Reason::Misconfigured, None),
-            NotHeld::Unprotected => (Reason::Unavailable, None),
-        };
-        let mut rejection = Self::new(reason);
-        rejection.0.lost = lost;
-        rejection
+        match not_held {
+            NotHeld::Lost(reason) => {
+                let mut rejection = Self::new(Reason::Lost);
+                rejection.0.lost = Some(reason);
+                rejection
+            }
+            NotHeld::Released => Self::new(Reason::Misconfigured),
+            NotHeld::Unprotected => {
+                Self::new(Reason::Unavailable).with_retry_after(DEFAULT_RETRY_AFTER)
+            }
+        }
     }
 }
+
+/// The default delay before a retry, the least that `Retry-After` can express.
+pub(crate) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// For handlers that read a key themselves.
 impl From<KeyError> for Rejection {
@@ -370,6 +376,8 @@ pub struct RejectedRequest<'a> {
     pub class: &'a str,
     /// Why, as [`Reason::as_str`] has it, such as `"lock-busy"`.
     pub reason: &'static str,
-    /// The status of the answer; 200 for gRPC, which has its own in a header.
+    /// The status of the answer; 200 for gRPC, which has its own in a header. Calls behind a
+    /// [`CallLockLayer`](crate::plain::CallLockLayer) have the status that [`ProblemDetails::new`] gives the
+    /// reason.
     pub status: StatusCode,
 }

@@ -168,11 +168,13 @@ pub(super) fn coordination<'a>(
         CoordinationEvent::Job { job, .. } => {
             for outcome in [
                 "busy",
+                "cancelled",
                 "error",
                 "failed",
                 "lost",
                 "ran",
                 "skipped",
+                "unknown",
                 "unrecorded",
             ] {
                 note(Metric::Once, Value::Count(0), job, outcome);

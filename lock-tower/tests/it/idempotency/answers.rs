@@ -77,7 +77,8 @@ async fn what_is_no_key_is_refused_even_where_none_is_needed() {
     let mut twice = post("a");
     let again = "a".parse().unwrap();
     twice.headers_mut().append("idempotency-key", again);
-    let bad = ["\"a", "a, b", "caf\u{e9}", &"k".repeat(256)].map(post);
+    let long = "k".repeat(256);
+    let bad = ["", "\"\"", "\"a", "a, b", "caf\u{e9}", &long].map(post);
     for bad in bad.into_iter().chain([twice]) {
         let refused = send(&service, bad).await;
         refused.assert_refused(400, "idempotency-key-invalid");

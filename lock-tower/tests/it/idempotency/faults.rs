@@ -58,6 +58,19 @@ async fn a_store_that_is_away_for_a_moment_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_put_without_an_answer_is_repeated_in_time() {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer().with_store_timeout(TIMEOUT));
+    scene.store.set(StoreFault::SilentPut);
+    let began = tokio::time::Instant::now();
+    assert_eq!(send(&service, post("a")).await.body, "charge 1");
+    let after = began.elapsed();
+    assert!(after < TIMEOUT, "answered after {after:?}");
+    assert!(send(&service, post("a")).await.is_replayed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_handler_that_finds_another_response_was_not_alone() {
     let (scene, payments) = (Scene::new(), Payments::default());
     let service = payments.behind(&scene.layer());

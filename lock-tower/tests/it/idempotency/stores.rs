@@ -150,6 +150,22 @@ mod redis {
     }
 
     #[tokio::test]
+    async fn the_connection_to_a_demoted_server_is_replaced() {
+        let server = RedisServer::start(RedisOptions::new());
+        let proxy = Proxy::start(server.port());
+        let store = RedisResponses::connect(&proxy.url()).await.unwrap();
+        let connections = proxy.connections();
+        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+        let refused = store.put(&key("a"), &text(1), None, DAY).await;
+        assert!(refused.is_err(), "{refused:?}");
+        // As if the address led to the new primary.
+        server.command(&["REPLICAOF", "NO", "ONE"]);
+        let again = put(&store, &key("a"), &text(1), None, DAY).await;
+        assert_eq!(again, Put::Stored);
+        assert_eq!(proxy.connections(), connections + 1);
+    }
+
+    #[tokio::test]
     async fn what_is_no_redis_is_refused_without_its_password() {
         for url in ["", "sqlite:x.db", "redis://me:geheim@127.0.0.1:1"] {
             let error = RedisResponses::connect(url).await.unwrap_err();
@@ -256,6 +272,30 @@ mod sql {
             error.to_string(),
             "the table of the responses is not there, or has other columns"
         );
+    }
+
+    /// A session begins with the setting of its database, as on a server that is a replica then.
+    #[cfg(feature = "postgres")]
+    #[tokio::test]
+    async fn the_connection_to_a_server_that_refuses_writes_is_replaced() {
+        let url = lock_testkit::servers::PostgresServer::shared().database();
+        drop(SqlResponses::connect(&url).await.unwrap());
+        let mut admin = <sqlx::PgConnection as sqlx::Connection>::connect(&url)
+            .await
+            .unwrap();
+        let name = url.rsplit('/').next().unwrap();
+        let mut alter = async |change: &str| {
+            let sql = format!("ALTER DATABASE {name} {change}");
+            let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+            sqlx::Executor::execute(&mut admin, sql).await.unwrap();
+        };
+        alter("SET default_transaction_read_only = on").await;
+        let store = SqlResponses::connect(&url).await.unwrap();
+        let refused = store.put(&key("a"), &text(1), None, DAY).await;
+        assert!(refused.is_err(), "{refused:?}");
+        alter("RESET default_transaction_read_only").await;
+        let again = put(&store, &key("a"), &text(1), None, DAY).await;
+        assert_eq!(again, Put::Stored);
     }
 
     #[cfg(feature = "sqlite")]

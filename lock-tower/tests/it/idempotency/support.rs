@@ -76,6 +76,8 @@ pub(crate) enum StoreFault {
     RefusesPuts,
     /// Does not answer lookups.
     Silent,
+    /// Does not answer one put.
+    SilentPut,
     Unreadable,
     Unwritable,
 }
@@ -117,6 +119,10 @@ impl ResponseStore for Store {
                 Err(StoreError::new("the answer is away"))
             }
             StoreFault::RefusesPuts => Ok(Put::Refused),
+            StoreFault::SilentPut => {
+                self.set(StoreFault::None);
+                std::future::pending().await
+            }
             StoreFault::Unwritable => Err(StoreError::new("the store is down")),
             _ => self.kept.put(key, response, token, retention).await,
         }

@@ -122,6 +122,8 @@ async fn what_has_no_route_takes_no_lock() {
     let router = || Router::new().route("/a/{id}", post(key));
     let behind = router().route_layer(layer.clone());
     assert_eq!(posted(&behind, "/nowhere").await.0, 404);
+    let around_fallback = router().layer(layer.clone());
+    assert_eq!(posted(&around_fallback, "/nowhere").await.0, 500);
     let around = Router::new().fallback_service(layer.layer(router()));
     assert_eq!(posted(&around, "/a/42").await.0, 500);
 }
@@ -204,8 +206,13 @@ async fn a_handler_locks_what_the_body_names() {
 
 #[test]
 fn what_a_handler_returns_is_an_answer() {
-    for (not_held, status) in [(NotHeld::Released, 500), (NotHeld::Unprotected, 503)] {
+    for (not_held, status, retry_after) in [
+        (NotHeld::Released, 500, None),
+        (NotHeld::Unprotected, 503, Some("1")),
+    ] {
         let response: Response = not_held.into_response();
         assert_eq!(response.status(), status);
+        let found = response.headers().get("retry-after");
+        assert_eq!(found.map(|value| value.to_str().unwrap()), retry_after);
     }
 }
