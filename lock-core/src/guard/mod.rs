@@ -443,6 +443,7 @@ async fn ask_to_renew(hold: Arc<HeldLease>, ttl: Duration) -> Result<()> {
     let Some((request, renewer)) = hold.renewal_request(ttl) else {
         return Ok(());
     };
+    hold.note_sent();
     let timeout = hold.attempt_timeout();
     let sent = hold.engine().now();
     let answer = renew(&*renewer, &[request], timeout).await.remove(0);

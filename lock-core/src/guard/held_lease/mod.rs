@@ -61,7 +61,7 @@ struct Upkeep {
     failing: bool,
     /// Latest end of the lease after its holder requested more than its ttl.
     extended_until: Moment,
-    /// When the last such request is over, answered or not.
+    /// When the last renewal is over, answered or not.
     settled: Moment,
 }
 
