@@ -452,6 +452,7 @@ async fn ask_to_renew(hold: Arc<HeldLease>, ttl: Duration) -> Result<()> {
     let Some((request, renewer)) = hold.renewal_request(ttl) else {
         return Ok(());
     };
+    hold.note_sent();
     let timeout = hold.attempt_timeout();
     let sent = hold.engine().now();
     let answer = renew(&*renewer, &[request], timeout).await.remove(0);
@@ -474,22 +475,18 @@ async fn downgrade(hold: Arc<HeldLease>, is_repeated: bool) -> Result<()> {
     })
 }
 
-/// Stops renewing the lock on the old backend of a migration, and returns the future that releases it. A
-/// lock within its min hold is kept, and released in the background.
+/// Stops renewing the lock on the old backend of a migration, and returns the future that releases it, after
+/// the min hold of the new one.
 fn end_old(hold: &HeldLease) -> Option<Detachable> {
     let left = hold.min_hold_left();
     let mut released = None;
     for mut old in hold.take_old() {
         let engine = old.hold().engine().clone();
-        if !left.is_zero() {
-            engine.spawn(async move {
-                tokio::time::sleep(left).await;
-                drop(old);
-            });
-            continue;
-        }
         let hold = old.take();
         if hold.leave() {
+            if !left.is_zero() {
+                hold.keep_for(left);
+            }
             released = Some(Detachable::new(engine, release_lease(hold)));
         }
     }

@@ -29,6 +29,8 @@ struct Schedule {
     by_due: BTreeMap<(Moment, u64), Arc<dyn Scheduled>>,
     /// When the loop looks next; an entry before that has to wake it.
     next_wakeup: Option<Moment>,
+    /// Whether an entry has come since the loop looked last.
+    is_used: bool,
 }
 
 /// A lock that the scheduler looks after.
@@ -120,6 +122,7 @@ impl RenewalScheduler {
                     slot.due.store(due.as_nanos(), Ordering::Relaxed);
                     let key = (due, slot.id);
                     schedule.by_due.insert(key, hold);
+                    schedule.is_used = true;
                     (schedule.next_wakeup.is_some_and(|at| due < at), replaced)
                 }
             }
@@ -227,7 +230,12 @@ impl Schedule {
     /// How long to sleep, and notes until when.
     fn sleep_from(&mut self, now: Moment) -> Option<Duration> {
         let first = self.by_due.first_key_value().map(|((due, _), _)| *due);
-        let pause = first.map(|due| due.since(now).min(TICK));
+        let is_used = std::mem::take(&mut self.is_used);
+        // After the last entry the loop looks once more. An entry that comes before that need not wake it.
+        let pause = match first {
+            Some(due) => Some(due.since(now).min(TICK)),
+            None => is_used.then_some(TICK),
+        };
         self.next_wakeup = Some(pause.map_or(Moment::NEVER, |pause| now + pause));
         pause
     }

@@ -8,11 +8,13 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use polylock_core::admin::LockAdmin;
-use polylock_core::engine::VirtualClock;
+use polylock_core::engine::{Engine, OsEntropy, Spawn, Task, VirtualClock};
 use polylock_core::layers::{Event, EventKind, Migrate, Observe, Observer};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use polylock_core::{Fencing, LostReason, Owner, Wait};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 
 use super::support::{in_time, is_free, key, secs, settle, suspendable};
 
@@ -125,6 +127,58 @@ async fn max_hold_ends_both_and_min_hold_keeps_both() {
     assert_eq!(stores.is_free().await, (false, false));
     tokio::time::sleep(secs(2)).await;
     settle().await;
+    assert_eq!(stores.is_free().await, (true, true));
+}
+
+/// The runtime of a process, whose tasks end with it.
+#[derive(Debug)]
+struct ProcessRuntime {
+    runtime: Handle,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+impl ProcessRuntime {
+    fn end(&self) {
+        for task in self.tasks.lock().expect("nothing panics").drain(..) {
+            task.abort();
+        }
+    }
+}
+
+impl Spawn for ProcessRuntime {
+    fn spawn(&self, task: Task) {
+        let task = self.runtime.spawn(task).abort_handle();
+        self.tasks.lock().expect("nothing panics").push(task);
+    }
+
+    fn enter(&self, poll: &mut dyn FnMut()) {
+        let _context = self.runtime.enter();
+        poll();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn min_hold_keeps_both_although_the_process_ends_after_the_release() {
+    let stores = Move::new();
+    let process = Arc::new(ProcessRuntime {
+        runtime: Handle::current(),
+        tasks: Mutex::default(),
+    });
+    let engine = Engine::with(
+        "memory",
+        Arc::clone(&stores.clock) as _,
+        Arc::new(OsEntropy::default()),
+        Arc::clone(&process) as _,
+    );
+    let [old, new] = [&stores.old, &stores.new].map(|store| store.client_with(engine.clone()));
+    let both = Migrate::new(Arc::new(old), Arc::new(new));
+    let request = both.request("k").ttl(secs(10)).min_hold(secs(60));
+    let guard = request.acquire().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
+    process.end();
+    tokio::time::sleep(secs(59)).await;
+    assert_eq!(stores.is_free().await, (false, false));
+    tokio::time::sleep(secs(2)).await;
     assert_eq!(stores.is_free().await, (true, true));
 }
 

@@ -339,12 +339,8 @@ async fn a_renewal_in_company_hangs_no_longer_than_the_shortest_lease_allows() {
     let request = locks.request("long").ttl(secs(60));
     let _long = request.acquire().await.unwrap();
     tokio::time::sleep(secs(19)).await;
-    let short = locks
-        .request("short")
-        .ttl(secs(10))
-        .acquire()
-        .await
-        .unwrap();
+    let request = locks.request("short").ttl(secs(10));
+    let short = request.acquire().await.unwrap();
     // The renewal of the long lease is due at 20 s at the latest, and takes the short one along.
     store.faults().plan(Request::Renew, Fault::Silence);
     tokio::time::sleep(secs(10)).await;

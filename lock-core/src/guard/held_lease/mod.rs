@@ -61,7 +61,7 @@ struct Upkeep {
     failing: bool,
     /// Latest end of the lease after its holder requested more than its ttl.
     extended_until: Moment,
-    /// When the last such request is over, answered or not.
+    /// When the last renewal is over, answered or not.
     settled: Moment,
 }
 
@@ -83,6 +83,8 @@ struct Migration {
     old: Vec<LockGuard>,
     /// Whether the tokens of both backends compare.
     has_token: bool,
+    /// The end of the min hold on the old backend, once the guard has ended.
+    kept_until: Option<Moment>,
 }
 
 /// A lock that was held when its holder gave it up.
@@ -275,10 +277,20 @@ impl HeldLease {
 
     /// Time for which the lock must stay taken although its holder is done.
     pub(crate) fn min_hold_left(&self) -> Duration {
-        if self.min_until == self.since {
+        let kept_until = self.migration().and_then(|migration| migration.kept_until);
+        let min_until = kept_until.unwrap_or(self.min_until);
+        if min_until == self.since {
             return Duration::ZERO;
         }
-        self.min_until.since(self.engine.now())
+        min_until.since(self.engine.now())
+    }
+
+    /// Keeps the lock on the old backend of a migration taken for as long as the one on the new backend.
+    pub(super) fn keep_for(&self, min_hold_left: Duration) {
+        let until = self.engine.now() + min_hold_left;
+        if let Some(mut migration) = self.migration() {
+            migration.kept_until = Some(until);
+        }
     }
 
     /// When the lock ends although it is renewed.

@@ -49,6 +49,7 @@ impl Scheduled for HeldLease {
         let mut renewal = None;
         if is_due {
             self.upkeep().next = NextRenewal::UnderWay;
+            self.note_sent();
             renewal = self.renewal_request(self.timing.ttl());
         }
         self.reschedule();
@@ -145,11 +146,17 @@ impl HeldLease {
         }
         // The first lease may be shorter than the ttl, and is extended to that at least.
         let ttl = ttl.max(self.timing.ttl());
-        let settled = now + self.attempt_timeout();
         let mut upkeep = self.upkeep();
         upkeep.extended_until = upkeep.extended_until.max(now + ttl);
-        upkeep.settled = upkeep.settled.max(settled);
         Ok(ttl)
+    }
+
+    /// Notes that a renewal is sent now. The server may execute it until its timeout, also if its caller is
+    /// gone.
+    pub(crate) fn note_sent(&self) {
+        let settled = self.engine.now() + self.attempt_timeout();
+        let mut upkeep = self.upkeep();
+        upkeep.settled = upkeep.settled.max(settled);
     }
 
     /// Notes that the lease may last for `longest_left`, because a former holder extended it.
@@ -204,14 +211,9 @@ impl HeldLease {
         held
     }
 
-    /// When all extensions and all renewals by the scheduler in flight are over, also those without a caller.
+    /// When all renewals are over, also those without a caller.
     pub(crate) fn settled(&self) -> Moment {
-        let now = self.engine.now();
-        let upkeep = *self.upkeep();
-        match upkeep.next {
-            NextRenewal::UnderWay => upkeep.settled.max(now + self.timing.attempt_timeout()),
-            NextRenewal::Due(_) | NextRenewal::Unwanted => upkeep.settled.max(now),
-        }
+        self.upkeep().settled.max(self.engine.now())
     }
 
     /// Sets when the scheduler renews the lease: as long as it is held, or until the server has granted

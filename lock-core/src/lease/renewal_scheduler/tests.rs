@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
+use super::TICK;
 use crate::engine::{BootClock, Engine, OsEntropy, Spawn, Task};
 use crate::error::Result;
 use crate::key::LockKey;
@@ -88,4 +89,16 @@ fn a_doubt_that_comes_with_the_grant_is_not_planned_away() {
             drop(guard);
         });
     }
+}
+
+#[test]
+fn the_loop_looks_once_more_after_the_last_lock_and_then_sleeps_for_good() {
+    let request = AcquireRequest::new(LockKey::new("k").unwrap());
+    let (engine, (attached, _controls)) = (engine(), mpsc::channel());
+    let lease = Arc::new(Session(attached));
+    let pending = engine.pending(request.key(), lease, request.ttl());
+    let granted = pending.granted(&request, Grant::new(engine.now(), None));
+    drop(granted.unwrap());
+    let pause = || engine.scheduler().lock().sleep_from(engine.now());
+    assert_eq!([pause(), pause(), pause()], [Some(TICK), None, None]);
 }
