@@ -28,11 +28,11 @@ impl ZkSession {
                 self.disconnected();
                 return Some(self.state().evidence.beat());
             }
-            SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
-                if !self.is_timeout_unknown(responses) {
-                    self.resumed();
-                    return Some(Duration::ZERO);
-                }
+            SessionState::SyncConnected | SessionState::ConnectedReadOnly
+                if !self.is_timeout_unknown(responses) =>
+            {
+                self.resumed();
+                return Some(Duration::ZERO);
             }
             _ => {}
         }

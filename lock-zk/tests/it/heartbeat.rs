@@ -17,8 +17,8 @@ use zookeeper_client::{Client, Error};
 
 use crate::support::exchange::Exchange;
 use crate::support::{
-    Place, SOON, config, granted, is_exchange, key, loss, ms, open, release, release_clean, request,
-    take, until, waiting, within,
+    Place, SOON, config, granted, is_exchange, key, loss, ms, open, release, release_clean,
+    request, take, until, waiting, within,
 };
 
 /// A follower that has lost its leader answers reads for many ticks, long after the leader has granted
