@@ -125,7 +125,7 @@ impl LockGuard {
     }
 
     /// Time until [`max_hold`](AcquireRequest::with_max_hold) ends the lock, renewed or not; `None` without
-    /// that limit.
+    /// that limit. A guard that re-enters has the limit of the first acquisition.
     #[must_use]
     pub fn max_hold_left(&self) -> Option<Duration> {
         let (until, now) = (self.hold().max_until(), self.hold().engine().now());

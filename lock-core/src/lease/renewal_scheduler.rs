@@ -158,7 +158,8 @@ impl RenewalScheduler {
         }
     }
 
-    /// Fires what is over and starts the renewals that are due, one task for each server.
+    /// Fires what is over and starts the renewals that are due, one task for each server and range
+    /// of timeouts.
     fn process_due(self: &Arc<Self>, due: Vec<Arc<dyn Scheduled>>, now: Moment) {
         let mut batches: Vec<RenewalBatch> = Vec::new();
         for hold in due {

@@ -66,7 +66,7 @@ impl LeaseTiming {
     }
 
     /// How much earlier than due a lease is renewed when another one of its server is: an eighth of
-    /// the period, so that any number of leases costs about eight requests per period.
+    /// the period, so that any number of leases of one length costs about eight requests per period.
     pub(crate) fn batch_window(self) -> Duration {
         self.ttl / 3 / 8
     }

@@ -390,6 +390,7 @@ async fn a_slow_server_renews_a_long_lease_although_the_process_has_short_ones()
         }
     });
     assert_eq!(lost(long.lost(), secs(60)).await, None);
+    assert!(!brief.is_finished(), "short leases until the end");
     brief.abort();
 }
 

@@ -167,12 +167,14 @@ impl BackendUrl {
             Err(_) => {
                 let hosts = self.url.hosts().iter();
                 let mut hosts: Vec<_> = hosts
-                    .map(|host| format!("{}:{}", host.name, host.port_or(port)))
+                    .map(|host| format!("{}:{}", host.name.to_lowercase(), host.port_or(port)))
                     .collect();
                 hosts.sort();
                 let path = match (kind, self.url.path().trim_matches('/')) {
                     ("redis" | "redis-cluster" | "redlock", "") => "0",
                     ("etcd" | "zk", "") => "locks",
+                    ("postgres", "") => self.url.username().unwrap_or_default(),
+                    ("redis-sentinel", path) => path.strip_suffix("/0").unwrap_or(path),
                     (_, path) => path,
                 };
                 format!("{}/{path}", hosts.join(","))
@@ -244,7 +246,7 @@ fn check_default(env: impl Fn(&str) -> Option<OsString>) -> Result<(), CommandFa
     }
 }
 
-/// How the default file is chosen.
+/// The end of a hint that has named a variable.
 const UNSET: &str = "unset it to lock in a SQLite file of this user on this host";
 
 /// Refuses a store that ends with this process.
@@ -466,7 +468,9 @@ mod tests {
             ),
             ("mysql://u@h/d", "mariadb://u@h:3306/d"),
             ("zk://a,b", "zookeeper://b:2181,a:2181/locks"),
-            ("redis://c", "redis://c:6379/0"),
+            ("redis://c", "redis://C:6379/0"),
+            ("redis-sentinel://s/m", "redis-sentinel://s:26379/m/0"),
+            ("postgres://d@h", "postgres://u@h/d"),
         ] {
             assert_eq!(id(one), id(other), "{one} {other}");
         }
@@ -477,7 +481,9 @@ mod tests {
                 "postgres://u@h/d?mode=advisory",
             ),
             ("postgres://u@h/d", "postgres://u@h/d?mode=lease"),
+            ("postgres://a@h", "postgres://b@h"),
             ("redis://c/0", "redis://c/1"),
+            ("redis-sentinel://s/m", "redis-sentinel://s/m/1"),
             ("redis://c", "redis-sentinel://c:6379/0"),
         ] {
             assert_ne!(id(one), id(other), "{one} {other}");

@@ -48,11 +48,16 @@ pub(crate) enum Stop {
     Asked,
     /// The lease was not renewed and is about to end.
     Expiring,
-    /// The lock is lost, or about to reach its max hold.
+    /// The lock is lost.
     Lost(LostReason),
+    /// The lock is about to reach its max hold.
+    MaxHold,
     /// `--max-run` is over.
     MaxRun,
 }
+
+/// Time in which a command that is killed has ended, also on a busy machine.
+const TIME_TO_KILL: Duration = Duration::from_millis(500);
 
 /// A stop under way.
 #[derive(Clone, Copy, Debug)]
@@ -129,15 +134,14 @@ impl CommandWatch<'_> {
         })
     }
 
-    /// How long before the end of the lock the command gets its signal. A lock that lives with a
-    /// session may never be valid for as long as its ttl.
+    /// How long before the end of the lock the command gets its signal: at least the time in which it can be
+    /// killed. A lock that lives with a session may never be valid for as long as its ttl.
     fn time_to_stop(&self) -> Duration {
         let ends = [self.locks.valid_for(), self.locks.max_hold_left()];
         let most = ends.into_iter().flatten().min();
         let most = most.map(|left| left * 2 / 5);
-        most.map_or(self.rules.kill_after, |most| {
-            self.rules.kill_after.min(most)
-        })
+        let wanted = self.rules.kill_after.max(TIME_TO_KILL);
+        most.map_or(wanted, |most| wanted.min(most))
     }
 
     async fn end(
@@ -182,7 +186,8 @@ impl CommandWatch<'_> {
             "lost",
             json!({ "keys": self.locks.keys(), "reason": "expiring" }),
         );
-        self.stop(Stop::Expiring, self.rules.signal_on_lost, left)
+        let patience = left.min(self.rules.kill_after);
+        self.stop(Stop::Expiring, self.rules.signal_on_lost, patience)
     }
 
     /// At the end of its max hold a lock may be released at once, unlike a lease, which lasts a little
@@ -193,12 +198,14 @@ impl CommandWatch<'_> {
             self.locks.names(),
             human(left)
         ));
-        let reason = LostReason::MaxHold;
+        let reason = LostReason::MaxHold.as_str();
         self.events.tell(
             "lost",
-            json!({ "keys": self.locks.keys(), "reason": reason.as_str() }),
+            json!({ "keys": self.locks.keys(), "reason": reason }),
         );
-        self.stop(Stop::Lost(reason), self.rules.signal_on_lost, left * 9 / 10)
+        let patience = left.saturating_sub(TIME_TO_KILL.min(left / 2));
+        let patience = patience.min(self.rules.kill_after);
+        self.stop(Stop::MaxHold, self.rules.signal_on_lost, patience)
     }
 
     fn stop_lost(&self, reason: LostReason, before: Option<Stopping>) -> Stopping {

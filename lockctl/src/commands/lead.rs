@@ -208,6 +208,9 @@ impl LeadCandidate<'_> {
                     Some(Stop::Lost(reason)) => self.warn(format_args!(
                         "the lead is lost: {reason}; the command ended with {status}"
                     )),
+                    Some(Stop::MaxHold) => self.warn(format_args!(
+                        "max-hold is over; the command ended with {status}"
+                    )),
                     Some(Stop::Expiring) => self.warn(format_args!(
                         "the lease could not be renewed in time; the command ended with {status}"
                     )),

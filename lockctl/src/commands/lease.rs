@@ -75,7 +75,12 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
         signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
         locks = backend.connect(None) => locks?,
     };
-    if locks.capabilities().bound != LockLifetime::Lease || backend.migrates() {
+    if backend.migrates() {
+        let message =
+            "a lock on two backends (`migrate-from`) has two leases, which no text can hold";
+        return Err(CommandFailure::new(Exit::Config, message).with_hint(USE_RUN));
+    }
+    if locks.capabilities().bound != LockLifetime::Lease {
         return Err(without_lease(&*locks));
     }
     let waiting = LockWait {
@@ -128,10 +133,13 @@ fn ttl(wanted: Option<Duration>, backend: &BackendUrl) -> Duration {
 /// The refusal of a backend whose locks outlive no process.
 fn without_lease(locks: &dyn DistributedLock) -> CommandFailure {
     let backend = locks.capabilities().backend;
-    let message = format!("a lock of this backend ({backend}) ends with the process that took it");
-    CommandFailure::new(Exit::Config, message)
-        .with_hint("use `lockctl run`, which keeps the process")
+    let message =
+        format!("a lock of this backend ({backend}) ends with the process that acquired it");
+    CommandFailure::new(Exit::Config, message).with_hint(USE_RUN)
 }
+
+/// A hint.
+const USE_RUN: &str = "use `lockctl run`, which keeps the process";
 
 /// Prints what a later `renew` or `release` needs, and lets go without giving back.
 async fn hand_out(

@@ -68,7 +68,9 @@ fn has_reader() -> bool {
     let out = io::stdout();
     let mut polled = [PollFd::new(&out, PollFlags::empty())];
     // An error and a hang-up are reported always.
-    poll(&mut polled, Some(&Timespec::default())).is_err() || polled[0].revents().is_empty()
+    let polled_now = poll(&mut polled, Some(&Timespec::default()));
+    let gone = PollFlags::ERR | PollFlags::HUP;
+    polled_now.is_err() || !polled[0].revents().intersects(gone)
 }
 
 /// Time between two checks whether there is still a reader.

@@ -117,7 +117,10 @@ fn a_lock_on_two_backends_is_refused_before_it_is_waited_for() {
     place.write("lock.toml", file);
     let _holder = place.holder("--config lock.toml k");
     let ended = place.expect(78, "--config lock.toml acquire -n k");
-    ended.says(&["use `lockctl run`, which keeps the process"]);
+    ended.says(&[
+        "(`migrate-from`)",
+        "use `lockctl run`, which keeps the process",
+    ]);
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl KeyHandle {
                 done: false,
             };
             // If the task is gone, dropping the contender wakes the next one.
-            drop(wakeup.send(Wakeup::Contend(contender)));
+            wake(wakeup, Wakeup::Contend(contender));
         }
     }
 
@@ -123,9 +123,14 @@ impl Wakeups {
         handle.notify(self.next, None);
         for ReentrantWaiter { wakeup, guard } in self.joining {
             // A task that is gone by now drops the guard, and the lock stays with the others.
-            drop(wakeup.send(Wakeup::Lock(guard)));
+            wake(wakeup, Wakeup::Lock(guard));
         }
     }
+}
+
+/// Wakes a task. One whose waker panics must not cost the others their lock.
+fn wake(task: oneshot::Sender<Wakeup>, with: Wakeup) {
+    let _woken = catch_panic(|| drop(task.send(with)));
 }
 
 impl ReleaseHook for KeyHandle {
@@ -148,11 +153,11 @@ impl ReleaseHook for KeyHandle {
                 return Some(lease);
             };
             let guard = LockGuard::new(hold);
-            let wakeups = handle.set_holder(&guard, &next.request, handovers);
-            // A task whose waker panics must not keep the next one from its lock.
-            let _woken = catch_panic(|| wakeups.notify(&handle));
+            handle
+                .set_holder(&guard, &next.request, handovers)
+                .notify(&handle);
             // A task that is gone by now drops the guard, which passes it on from there.
-            let _woken = catch_panic(|| drop(next.wakeup.send(Wakeup::Lock(guard))));
+            wake(next.wakeup, Wakeup::Lock(guard));
             None
         }))
     }

@@ -176,6 +176,13 @@ impl Run {
         })?;
         let reason = match ending.stop {
             Some(Stop::Lost(reason)) => reason.to_string(),
+            Some(Stop::MaxHold) => {
+                let keys = names(self.keys.iter().map(LockKey::as_str));
+                let message = format!("max-hold has ended the lock on {keys}");
+                return Err(CommandFailure::new(self.lost(), message)
+                    .with_detail("command", format!("ended with {}", ending.status))
+                    .with_hint("it ended before the lock did"));
+            }
             Some(Stop::Expiring) => "its lease could not be renewed in time".to_owned(),
             Some(Stop::MaxRun) => {
                 let limit = self.runner.rules.max_run.unwrap_or_default();

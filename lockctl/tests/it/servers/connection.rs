@@ -14,19 +14,23 @@ fn backend() -> String {
 
 #[test]
 fn the_command_is_dead_before_the_end_of_max_hold_frees_its_lock() {
-    let (place, backend) = (Place::new(), backend());
     let deaf = "trap '' TERM; while :; do echo first >> lines; sleep 0.01; done";
-    let mut command = place.lockctl(&format!("{backend} run k -- sh -c"));
-    command.arg(deaf).env("LOCK_MAX_HOLD", "8s");
-    let first = Process::start(command);
-    place.until_there("lines");
-    let second = "sh -c 'echo second >> lines'";
-    place.expect(0, &format!("{backend} run -w 20s k -- {second}"));
-    first
-        .expect(79)
-        .says(&["lost the lock on k: it was held for longer than max_hold"]);
-    let lines = place.read("lines");
-    assert!(lines.ends_with("first\nsecond\n"), "{lines}");
+    for kill_after in ["0s", "1s"] {
+        let (place, backend) = (Place::new(), backend());
+        let options = format!("--kill-after {kill_after} k");
+        let mut command = place.lockctl(&format!("{backend} run {options} -- sh -c"));
+        command.arg(deaf).env("LOCK_MAX_HOLD", "4s");
+        let first = Process::start(command);
+        place.until_there("lines");
+        let second = "sh -c 'echo second >> lines'";
+        place.expect(0, &format!("{backend} run -w 20s k -- {second}"));
+        first.expect(79).says(&[
+            "max-hold ends the lock on k in ",
+            "max-hold has ended the lock on k",
+        ]);
+        let lines = place.read("lines");
+        assert!(lines.ends_with("first\nsecond\n"), "{lines}");
+    }
 }
 
 #[test]
