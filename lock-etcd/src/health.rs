@@ -138,7 +138,7 @@ const RULES: &[HealthRule<ClusterFacts>] = &[
             }
             _ => None,
         },
-        impact: "no lock is granted, and held ones are not released but expire",
+        impact: "no lock is granted or extended; with etcd before 3.4.20 and 3.5.7, held ones expire",
         fix: "compact and defragment, or raise --quota-backend-bytes; then etcdctl alarm disarm",
     },
     HealthRule {
