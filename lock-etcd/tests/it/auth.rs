@@ -4,6 +4,7 @@ use std::fs;
 
 use etcd_client::{Client, ConnectOptions, Permission};
 use lock_testkit::proxy::{Direction, Proxy};
+use polylock_core::memory::{Reachable, Request};
 use polylock_core::{DistributedLock, ErrorKind};
 use polylock_etcd::Etcd;
 
@@ -86,6 +87,38 @@ async fn a_login_is_renewed_with_the_password_that_the_file_has_by_then() {
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
     release(guard).await;
     release(acquire(&locks, "b").await).await;
+}
+
+/// The first deletion may have been executed. Its retry is refused for good, and reports that once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_whose_retry_is_refused_has_an_unknown_outcome() {
+    let server = secured(EtcdOptions::default()).await;
+    let place = Place::of(&server).await;
+    let behind = config(&[place.counter().port()], "locks").with_login("orders", "s3cret");
+    let locks = open(behind).await;
+    // Longer than the test waits for the retries to end.
+    let long = request("a").with_ttl(SOON * 6);
+    let guard = locks.acquire(&long).await.expect("it is free");
+    place
+        .counter()
+        .hold(|_, kind| kind == Some(Request::Release));
+    let released = tokio::spawn(guard.release());
+    place.held().await;
+    let options = ConnectOptions::new().with_user("root", "s3cret");
+    let url = format!("http://{}", server.address());
+    let root = Client::connect([url], Some(options)).await;
+    let revoked = root
+        .expect("it connects")
+        .user_revoke_role("orders", "locks")
+        .await;
+    revoked.expect("it is revoked");
+    // The reply to the first deletion is lost.
+    place.counter().set_reachable(Reachable::Cut);
+    place.counter().set_reachable(Reachable::Connected);
+    let error = released.await.expect("no panic").expect_err("it is denied");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert!(locks.shutdown(SOON).await, "the retries do not end");
 }
 
 /// Otherwise every request would begin a login of its own and abort it.
