@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use polylock_core::{Fencing, HealthCheck, HealthRule, Status};
 
-use super::server::{CLOCK_FIX, CLOCK_IMPACT, REPLICA, ask, clock, clock_offset, settings};
+use super::server::{CLOCK_FIX, CLOCK_IMPACT, REPLICA, ask, clock, clock_offset, settings, text};
 use crate::config::SqlMode;
 use crate::error::SqlFailure;
 use crate::wire::ServerConnection;
@@ -21,6 +21,10 @@ pub(super) async fn check(
     let question = state(schema, config.table.as_str());
     let asked = SystemTime::now();
     let state = ask(connection, &question).await?;
+    let database = text(state.rows.first().and_then(|row| row.get(5)));
+    if !database.is_empty() {
+        target.set_database(database);
+    }
     let facts = PostgresFacts {
         mode: config.mode,
         is_in_recovery: state.int(0) == Some(1),
@@ -49,7 +53,7 @@ fn state(schema: &str, table: &str) -> String {
             (SELECT count(*) FROM pg_catalog.pg_class c
              JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
              WHERE n.nspname = '{schema}' AND c.relname = '{table}' AND c.relpersistence = 'u'),
-            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, current_database()::text
         FROM (
             SELECT count(*) AS number,
                 count(*) FILTER (WHERE r.sync_state IN ('async', 'potential')) AS asynchronous
