@@ -38,6 +38,8 @@ pub(super) struct Actor {
     pub(super) watch_at: Option<Instant>,
     /// The server's number of the session.
     pub(super) number: i64,
+    /// Whether the server was read-only when the session began.
+    was_read_only: bool,
     pub(super) held: HashMap<LeaseId, HeldSessionLock>,
     /// When the last command ran.
     rested: Instant,
@@ -88,6 +90,7 @@ pub(super) async fn open(
         .ok_or_else(|| {
             SqlFailure::from(SqlCause::Unfit("a session without a number".to_owned()))
         })?;
+    let was_read_only = is_read_only(&answer, READ_ONLY_AT_SETUP);
     if let Some(more) = &context.statements.setup_more {
         let done = server_age::run(&mut connection, more, &args, until, &context).await?;
         if let Err(db_error) = done {
@@ -113,6 +116,7 @@ pub(super) async fn open(
         socket: SessionSocket::At(ends),
         watch_at: None,
         number,
+        was_read_only,
         held: HashMap::new(),
         rested: now,
         probed: now,
@@ -249,15 +253,19 @@ impl Actor {
         }
     }
 
-    /// Sends a heartbeat, which also shows that the server is alive.
-    async fn probe(&mut self) {
+    /// Sends a heartbeat, which also shows that the server is alive, and still the primary.
+    pub(super) async fn probe(&mut self) {
         self.probed = Instant::now();
         match self.ask(|it| &it.probe, &Args::new()).await {
-            Ok(answer) if answer.int(0) == Some(self.number) => {}
-            Ok(_) => {
+            Ok(answer) if answer.int(0) != Some(self.number) => {
                 tracing::error!("a transaction pooler is in the path, and has taken the session");
                 self.is_over = true;
             }
+            Ok(answer) if !self.was_read_only && is_read_only(&answer, READ_ONLY_IN_PROBE) => {
+                tracing::warn!("the server has become read-only, another one may be the primary");
+                self.is_over = true;
+            }
+            Ok(_) => {}
             Err(failure) => {
                 tracing::warn!(cause = %failure.cause, "a session with locks does not answer");
                 self.is_over = true;
@@ -485,6 +493,15 @@ const RECORDING: Duration = Duration::from_secs(1);
 
 /// Idle time before the socket is watched: short holds cost nothing.
 const WATCH_AFTER: Duration = Duration::from_millis(100);
+
+/// The columns that say whether the server is read-only.
+const READ_ONLY_AT_SETUP: usize = 5;
+const READ_ONLY_IN_PROBE: usize = 1;
+
+fn is_read_only(answer: &QueryResult, column: usize) -> bool {
+    let row = answer.rows.last();
+    row.and_then(|row| row.get(column)?.int()) == Some(1)
+}
 
 /// Returns when a record is written, or will not be.
 async fn recorded(mut recording: watch::Receiver<()>) {

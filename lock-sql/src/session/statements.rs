@@ -10,7 +10,8 @@ use crate::wire::Sql;
 #[derive(Default)]
 pub(crate) struct SessionStatements {
     /// Sets up a new connection, and records the session if the start of the server is admitted. The
-    /// last row has the server's number of the session, and whether it is recorded.
+    /// last row has the server's number of the session, whether it is recorded, the ends of the
+    /// connection, and, from servers that can become read-only, whether they are.
     pub(crate) setup: Arc<Sql>,
     /// Settings that not every server has; an error is none.
     pub(crate) setup_more: Option<Arc<Sql>>,
@@ -26,7 +27,8 @@ pub(crate) struct SessionStatements {
     pub(crate) downgrade: Option<Arc<Sql>>,
     /// For servers that start anew.
     pub(crate) start: StartTexts,
-    /// Asks whether the session is there: the last row has the server's number of it.
+    /// Asks whether the session is there: the last row has the server's number of it, and, from servers
+    /// that can become read-only, whether they are.
     pub(crate) probe: Arc<Sql>,
     /// Ends the wait of another session.
     pub(crate) cancel: Arc<Sql>,

@@ -172,7 +172,10 @@ fn common(
             server_age::record(table)
         )),
         start: server_age::texts(table),
-        probe: Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)"),
+        probe: Sql::new(format!(
+            "SELECT CAST(CONNECTION_ID() AS SIGNED), {}",
+            server_age::IS_READ_ONLY
+        )),
         cancel: Sql::new("KILL QUERY {6}"),
         // Assignments are made one after the other, and each sees what those before it have set.
         record: Sql::new(format!(

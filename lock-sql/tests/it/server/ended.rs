@@ -293,6 +293,27 @@ async fn a_session_that_waits_for_a_standby_stops_no_other() {
     opening.await.expect("no panic");
 }
 
+/// After a planned switchover the former primary goes on to answer, and the locks are granted elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_becomes_read_only_ends_its_sessions() {
+    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
+    let sites = [Mode::Row, Mode::Advisory].map(|mode| Site::mariadb(&server, mode));
+    let mut held = Vec::new();
+    for site in &sites {
+        let locks = site.open().await;
+        let guard = take(&locks, "job").await;
+        held.push((locks, guard));
+    }
+    server.sql("SET GLOBAL read_only = 1");
+    let begun = Instant::now();
+    for (_, guard) in &held {
+        let (reason, _) = loss(guard, LOST_WITHIN).await;
+        assert_eq!(reason, LostReason::SessionEnded);
+    }
+    let after = begun.elapsed();
+    assert!(after < Duration::from_secs(2), "lost after {after:?}");
+}
+
 /// A waiter has no table open, so that a backup can stop all writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_for_an_advisory_lock_of_mariadb_stops_no_backup() {
