@@ -95,7 +95,7 @@ impl Actor {
                 }
                 // MariaDB reports a deadlock if the row is deleted meanwhile.
                 Err(failure) if failure.class() == Some(ErrorClass::Conflict) => {
-                    self.undo(&take.key, take.is_shared).await;
+                    self.undo_or_end(&take.key, take.is_shared).await?;
                     conflict = Some(failure);
                     missing += 1;
                     continue;
@@ -104,7 +104,7 @@ impl Actor {
             };
             match self.read(sent, &answer)? {
                 None => {
-                    self.undo(&take.key, take.is_shared).await;
+                    self.undo_or_end(&take.key, take.is_shared).await?;
                     // If a transaction is inserting them, it blocks only this session, and no connection
                     // that others need.
                     let args = self.args(&take.key, take.id);
@@ -129,7 +129,7 @@ impl Actor {
                 }
                 // A waiter for the exclusive lock has priority over new shared holders.
                 Some(SessionStep::Got(got)) if got.claimed && take.is_shared => {
-                    self.undo(&take.key, true).await;
+                    self.undo_or_end(&take.key, true).await?;
                     let until = take.until.unwrap_or_else(Instant::now);
                     let backoff = Instant::now()
                         + self.context.engine.jitter(CLAIM_BACKOFF / 2, CLAIM_BACKOFF);
@@ -286,15 +286,30 @@ impl Actor {
         self.held.insert(take.id, held);
     }
 
-    /// Frees a lock that a failed acquisition may have left; without a reply the session ends.
-    pub(super) async fn undo(&mut self, key: &LockKey, is_shared: bool) {
+    /// Frees a lock that a failed acquisition may have left; false if the session ends instead, which
+    /// frees it as well.
+    pub(super) async fn undo(&mut self, key: &LockKey, is_shared: bool) -> bool {
         if self.connection.is_none() {
-            return;
+            return false;
         }
         let args = self.context.args(key);
         let undone = self.ask(|it| &it.release[usize::from(is_shared)], &args);
-        if undone.await.is_err() {
-            self.connection = None;
+        let is_undone = undone.await.is_ok();
+        if !is_undone {
+            self.is_over = true;
+            // With other locks in it, it closes after their holders have been notified.
+            if self.held.is_empty() {
+                self.connection = None;
+            }
+        }
+        is_undone
+    }
+
+    /// The same for an acquisition that goes on in this session.
+    async fn undo_or_end(&mut self, key: &LockKey, is_shared: bool) -> Result<(), SqlFailure> {
+        match self.undo(key, is_shared).await {
+            true => Ok(()),
+            false => Err(ended()),
         }
     }
 }

@@ -311,15 +311,19 @@ impl Actor {
             }
             Err(db_error) => db_error,
         };
-        // A deadlock ends the transaction, and with it the lock on its row. The connection closes after
-        // the holder was notified.
-        let frees_row = db_error.class == ErrorClass::Conflict
-            && self.context.mode == SessionMode::Row
-            && !self.held.is_empty();
-        self.is_over |= frees_row;
-        if !db_error.class.is_the_end() {
+        // A deadlock ends the transaction, and with it the lock on its row. A server that has become
+        // read-only still has the locks. Either way the connection closes after the holders were
+        // notified.
+        let ends_locks = match db_error.class {
+            ErrorClass::Conflict => self.context.mode == SessionMode::Row,
+            ErrorClass::ReadOnly => true,
+            _ => false,
+        };
+        let closes_later = ends_locks && !self.held.is_empty();
+        self.is_over |= closes_later;
+        if closes_later || !db_error.class.is_the_end() {
             // Other errors are errors of the client, and prove nothing.
-            if !frees_row && matches!(*db_error.source, sqlx::Error::Database(_)) {
+            if !closes_later && matches!(*db_error.source, sqlx::Error::Database(_)) {
                 self.handle.prove(sent);
             }
             self.connection = Some(connection);
@@ -375,10 +379,9 @@ impl Actor {
             Err(failure) => {
                 // A record that was not cleared is overwritten by the next one.
                 tracing::debug!(cause = %failure.cause, "the release of a lock failed");
-                self.undo(&held.key, held.is_shared).await;
-                match self.connection {
-                    Some(_) => Ok(Released::Clean),
-                    None => Err(SqlFailure {
+                match self.undo(&held.key, held.is_shared).await {
+                    true => Ok(Released::Clean),
+                    false => Err(SqlFailure {
                         outcome_unknown: true,
                         ..failure
                     }),

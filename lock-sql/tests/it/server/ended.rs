@@ -314,6 +314,35 @@ async fn a_server_that_becomes_read_only_ends_its_sessions() {
     assert!(after < Duration::from_secs(2), "lost after {after:?}");
 }
 
+/// The client ends a session in which it cannot undo a lock: the holders of the others come first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_cannot_release_ends_after_its_holders_know() {
+    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
+    let site = Site::mariadb(&server, Mode::Advisory).with_session_timeout(Duration::from_secs(30));
+    let proxy = site.proxy();
+    let (holder, waiter) = (site.open_at(proxy.port()).await, site.open().await);
+    let first = Arc::new(take(&holder, "first").await);
+    let waiting = tokio::spawn({
+        let first = Arc::clone(&first);
+        async move {
+            let next = take(&waiter, "first").await;
+            (next, first.is_held())
+        }
+    });
+    site.until_it_waits("first").await;
+    // The statement that takes is prepared by now, the one that releases is not.
+    server.sql("SET GLOBAL max_prepared_stmt_count = 0");
+    let second = take(&holder, "second").await;
+    // The holder asks why its session has ended, and others are faster.
+    proxy.set_latency(Direction::Replies, ms(100));
+    let error = second.release().await.expect_err("it is refused");
+    assert!(error.is_outcome_unknown(), "{error}");
+    let (_next, both_hold) = waiting.await.expect("no panic");
+    assert!(!both_hold, "a waiter was granted a lock that is held");
+    let (reason, _) = loss(&first, LOST_WITHIN).await;
+    assert_eq!(reason, LostReason::SessionEnded);
+}
+
 /// A waiter has no table open, so that a backup can stop all writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_for_an_advisory_lock_of_mariadb_stops_no_backup() {
