@@ -355,20 +355,30 @@ impl Actor {
         id: LeaseId,
         mut held: HeldSessionLock,
     ) -> Result<Released, SqlFailure> {
-        if let Some(recording) = held.recording.take() {
+        let is_shared = usize::from(held.is_shared);
+        let clear = self.context.statements.clear_record.as_ref();
+        let clear = clear.map(|clear| Arc::clone(&clear[is_shared]));
+        let mut recording = held.recording.take();
+        if clear.is_none()
+            && let Some(recording) = recording.take()
+        {
             // Written after the release, it would name a holder that is gone.
             drop(timeout(RECORDING, recorded(recording)).await);
         }
         let args = self.args(&held.key, id).with(Args::TEXT, id.to_hex());
-        let is_shared = usize::from(held.is_shared);
+        let is_recorded = held.record_at.is_none();
         let freed = self.ask(
-            |it| match held.record_at {
-                None => &it.release_recorded[is_shared],
-                Some(_) => &it.release[is_shared],
+            |it| match is_recorded && clear.is_none() {
+                true => &it.release_recorded[is_shared],
+                false => &it.release[is_shared],
             },
             &args,
         );
-        match freed.await {
+        let freed = freed.await;
+        if is_recorded && let Some(clear) = clear {
+            self.clear_record(clear, args, recording);
+        }
+        match freed {
             Ok(answer) => {
                 let first = answer.rows.iter().find_map(|row| row.first()?.int());
                 Ok(match first {
@@ -388,6 +398,21 @@ impl Actor {
                 }
             }
         }
+    }
+
+    /// Clears the record of a released lock once it is written. Until then the record names a session
+    /// that does not have the lock, and so counts for nothing.
+    fn clear_record(&self, sql: Arc<Sql>, args: Args, recording: Option<watch::Receiver<()>>) {
+        let context = Arc::clone(&self.context);
+        self.context.engine.spawn_service(async move {
+            if let Some(recording) = recording {
+                recorded(recording).await;
+            }
+            let cleared = context.control_pool.message(&sql, args.into_vec());
+            if let Err(failure) = cleared.await {
+                tracing::debug!(cause = %failure.cause, "the record of a released lock stays until the next one");
+            }
+        });
     }
 
     async fn downgrade(&mut self, id: LeaseId) -> Result<(), SqlFailure> {

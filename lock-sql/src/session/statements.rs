@@ -21,8 +21,12 @@ pub(crate) struct SessionStatements {
     pub(crate) wait_take: [Arc<Sql>; 2],
     /// Releases a lock, also one that a failed acquisition may have left; 0: it was not held.
     pub(crate) release: [Arc<Sql>; 2],
-    /// The same for a lock with a record of its holder that would outlive it.
+    /// The same for a lock with a record of its holder that would outlive it, in a session without other
+    /// locks.
     pub(crate) release_recorded: [Arc<Sql>; 2],
+    /// Clears the record of a holder after its release from another connection, where sessions have
+    /// several locks: a statement that waits for the table would stop the probes of all.
+    pub(crate) clear_record: Option<[Arc<Sql>; 2]>,
     /// Makes an exclusive lock a shared one, where the database can.
     pub(crate) downgrade: Option<Arc<Sql>>,
     /// For servers that start anew.

@@ -195,20 +195,21 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
         let attempt = format!("{limit} OR pg_advisory_lock{suffix}({{3}}) IS NULL");
         Sql::new(lock(&attempt, ELAPSED))
     });
-    let unlocks = ["", "_shared"]
-        .map(|suffix| format!("SELECT (pg_advisory_unlock{suffix}({{3}}))::int::bigint"));
-    let plain = |at: usize| Sql::prepared(&unlocks[at]);
-    let forget =
-        |at: usize, text: String| Sql::new(format!("{}; SELECT {LAZY}; {text}", unlocks[at]));
+    let unlocks = ["", "_shared"].map(|suffix| {
+        Sql::prepared(format!(
+            "SELECT (pg_advisory_unlock{suffix}({{3}}))::int::bigint"
+        ))
+    });
+    let clear = |text: String| Sql::new(format!("SELECT {LAZY}; {text}"));
     SessionStatements {
         try_take: tries,
         wait_take: waits,
         setup: PreparedStatements::default().into_setup(table),
-        release: [plain(0), plain(1)],
-        release_recorded: [
-            forget(0, forget_holder(table, 4)),
-            forget(1, forget_shared(table, 4)),
-        ],
+        release: unlocks,
+        clear_record: Some([
+            clear(forget_holder(table, 4)),
+            clear(forget_shared(table, 4)),
+        ]),
         // For a moment the session has it in both modes, so that none acquires it in between.
         downgrade: Some(Sql::new(
             "SELECT pg_advisory_lock_shared({3});
