@@ -51,6 +51,8 @@ pub(crate) struct SessionStatements {
     /// Reads the records of locks that may be held.
     pub(crate) list: Arc<Sql>,
     pub(crate) inspect: Arc<Sql>,
+    /// Reads the ids of the holders whose locks were broken, for a list of keys that follows.
+    pub(crate) broken: String,
     /// Counts the existing sessions that hold the lock of a record.
     pub(crate) alive: Arc<Sql>,
     pub(crate) mark_broken: Arc<Sql>,
@@ -87,7 +89,7 @@ pub(crate) fn of_records(
 ) -> SessionStatements {
     let read = format!(
         "SELECT r.{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
-             r.drawn_by, r.shared, CASE WHEN r.id IS NULL THEN 0 ELSE {alive} END, r.broken_id
+             r.drawn_by, r.shared, CASE WHEN r.id IS NULL THEN 0 ELSE {alive} END
          FROM {table} r WHERE r.kind = {kind}"
     );
     SessionStatements {
@@ -97,6 +99,10 @@ pub(crate) fn of_records(
              ORDER BY r.{name}"
         )),
         inspect: Sql::new(format!("{read} AND r.lock_key = {{1}}")),
+        broken: format!(
+            "SELECT broken_id FROM {table}
+             WHERE kind = {kind} AND slot = 0 AND broken_id IS NOT NULL AND lock_key IN"
+        ),
         mark_broken: Sql::new(format!(
             "UPDATE {table} SET broken_id = {{7}}, broken_reason = {text}, changed_at = {now}
              WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0"

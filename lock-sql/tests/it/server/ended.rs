@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use lock_testkit::proxy::{Command, Direction, Fate};
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
@@ -39,6 +40,32 @@ async fn the_holder_learns_of_the_end_of_its_session_at_once(site: Site) {
 }
 
 sessions!(the_holder_learns_of_the_end_of_its_session_at_once);
+
+/// One statement asks why the session has ended, and not one for each lock.
+async fn all_holders_of_a_session_learn_of_its_end_together(site: Site) {
+    let proxy = site.proxy();
+    let locks = site.open_at(proxy.port()).await;
+    let mut held = Vec::new();
+    for n in 0..100 {
+        held.push(take(&locks, &format!("job/{n}")).await);
+    }
+    let session = site.holder("job/99").await;
+    assert_eq!(site.holder("job/0").await, session);
+    proxy.set_latency(Direction::Replies, ms(10));
+    site.kill(session).await;
+    let times = held.into_iter().map(|guard| async move {
+        loss(&guard, LOST_WITHIN).await;
+        Instant::now()
+    });
+    let mut times = join_all(times).await;
+    times.sort_unstable();
+    let between = times[times.len() - 1] - times[0];
+    assert!(between < ms(150), "the last one was told after {between:?}");
+}
+
+on!(
+    all_holders_of_a_session_learn_of_its_end_together: postgres_advisory, mariadb_advisory
+);
 
 /// A lease belongs to no connection.
 async fn connections_that_are_ended_cost_no_lease(site: Site) {
