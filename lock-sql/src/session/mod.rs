@@ -264,7 +264,8 @@ fn statements(target: &ConnectTarget, mode: SessionMode) -> SessionStatements {
                 SessionMode::Advisory => dialect::postgres::session::advisory(&table),
             };
             if !is_pooled {
-                statements.setup_more = Some(dialect::postgres::session::settings());
+                let timeout = target.config.session_timeout;
+                statements.setup_more = Some(dialect::postgres::session::settings(timeout));
             }
             statements
         }
