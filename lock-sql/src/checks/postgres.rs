@@ -40,7 +40,7 @@ pub(super) async fn check(
 
 const SETTINGS: &str = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name IN (
     'transaction_read_only', 'synchronous_commit', 'fsync', 'full_page_writes',
-    'synchronous_standby_names', 'transaction_timeout')";
+    'synchronous_standby_names')";
 
 /// The log also has readers that are not standbys, each with a row. A subscriber names its database,
 /// which a standby does not; a backup names its task, and backup programs have known names. A user
@@ -170,19 +170,6 @@ const RULES: &[HealthRule<PostgresFacts>] = &[
         fix: "set synchronous_standby_names, or check fencing tokens where the data are",
     },
     HealthRule {
-        id: "time-limits",
-        // Lock sessions disable the other limits for themselves.
-        rule: |facts| match facts.setting("transaction_timeout") {
-            "" | "0" => Status::Ok.because("no limit of the server ends a session of locks"),
-            _ if facts.mode != SqlMode::Row => {
-                Status::Ok.because("no lock of this mode is a transaction")
-            }
-            millis => Status::Warning.because(format!("transaction_timeout is {millis} ms")),
-        },
-        impact: "the server ends the session of a lock while it is held",
-        fix: "lift it for this user, or use mode=lease",
-    },
-    HealthRule {
         id: "table",
         rule: |facts| match facts.is_unlogged {
             true => Status::Warning.because("the table of locks is unlogged"),
@@ -235,14 +222,7 @@ mod tests {
             let found = HealthRule::check_all(RULES, &facts(mode, &[]));
             assert!(found.iter().all(|check| check.status == Status::Ok));
             let ids: Vec<_> = found.iter().map(|check| check.id).collect();
-            let expected = [
-                "replica",
-                "flush",
-                "replication",
-                "time-limits",
-                "table",
-                "clock",
-            ];
+            let expected = ["replica", "flush", "replication", "table", "clock"];
             assert_eq!(ids, expected);
         }
     }
@@ -259,7 +239,6 @@ mod tests {
             "row | synchronous_commit=off | flush | warning | fencing tokens",
             "row | fsync=off | flush | warning | fsync is off",
             "row | full_page_writes=off | flush | warning | damage",
-            "row | transaction_timeout=3600000 | time-limits | warning | mode=lease",
             "lease | unlogged=1 | table | warning | SET LOGGED",
             "row | standbys=2 | replication | warning | not wait for them",
             "lease | clock_offset=3 | clock | warning | by 3 s",
@@ -293,8 +272,6 @@ mod tests {
             assert_eq!((fault.id, fault.status.as_str()), (id, status), "{fault}");
             assert!(fault.to_string().contains(says), "{fault}");
         }
-        let limit = facts(SqlMode::Lease, &[("transaction_timeout", "3600000")]);
-        assert_eq!(faults(&limit), []);
     }
 
     #[test]
