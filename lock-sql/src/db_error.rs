@@ -79,7 +79,8 @@ impl DbError {
             sqlx::Error::Io(_)
             | sqlx::Error::Protocol(_)
             | sqlx::Error::WorkerCrashed
-            | sqlx::Error::PoolClosed => ErrorClass::Gone,
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::PoolTimedOut => ErrorClass::Gone,
             _ => ErrorClass::Other,
         };
         Self::new(class, error)

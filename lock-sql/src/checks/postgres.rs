@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use polylock_core::{Fencing, HealthCheck, HealthRule, Status};
 
-use super::server::{CLOCK_FIX, CLOCK_IMPACT, REPLICA, ask, clock, clock_offset, settings};
+use super::server::{CLOCK_FIX, CLOCK_IMPACT, REPLICA, ask, clock, clock_offset, settings, text};
 use crate::config::SqlMode;
 use crate::error::SqlFailure;
 use crate::wire::ServerConnection;
@@ -21,6 +21,10 @@ pub(super) async fn check(
     let question = state(schema, config.table.as_str());
     let asked = SystemTime::now();
     let state = ask(connection, &question).await?;
+    let database = text(state.rows.first().and_then(|row| row.get(5)));
+    if !database.is_empty() {
+        target.set_database(database);
+    }
     let facts = PostgresFacts {
         mode: config.mode,
         is_in_recovery: state.int(0) == Some(1),
@@ -36,7 +40,7 @@ pub(super) async fn check(
 
 const SETTINGS: &str = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name IN (
     'transaction_read_only', 'synchronous_commit', 'fsync', 'full_page_writes',
-    'synchronous_standby_names', 'transaction_timeout')";
+    'synchronous_standby_names')";
 
 /// The log also has readers that are not standbys, each with a row. A subscriber names its database,
 /// which a standby does not; a backup names its task, and backup programs have known names. A user
@@ -49,7 +53,7 @@ fn state(schema: &str, table: &str) -> String {
             (SELECT count(*) FROM pg_catalog.pg_class c
              JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
              WHERE n.nspname = '{schema}' AND c.relname = '{table}' AND c.relpersistence = 'u'),
-            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, current_database()::text
         FROM (
             SELECT count(*) AS number,
                 count(*) FILTER (WHERE r.sync_state IN ('async', 'potential')) AS asynchronous
@@ -166,19 +170,6 @@ const RULES: &[HealthRule<PostgresFacts>] = &[
         fix: "set synchronous_standby_names, or check fencing tokens where the data are",
     },
     HealthRule {
-        id: "time-limits",
-        // Lock sessions disable the other limits for themselves.
-        rule: |facts| match facts.setting("transaction_timeout") {
-            "" | "0" => Status::Ok.because("no limit of the server ends a session of locks"),
-            _ if facts.mode != SqlMode::Row => {
-                Status::Ok.because("no lock of this mode is a transaction")
-            }
-            millis => Status::Warning.because(format!("transaction_timeout is {millis} ms")),
-        },
-        impact: "the server ends the session of a lock while it is held",
-        fix: "lift it for this user, or use mode=lease",
-    },
-    HealthRule {
         id: "table",
         rule: |facts| match facts.is_unlogged {
             true => Status::Warning.because("the table of locks is unlogged"),
@@ -231,14 +222,7 @@ mod tests {
             let found = HealthRule::check_all(RULES, &facts(mode, &[]));
             assert!(found.iter().all(|check| check.status == Status::Ok));
             let ids: Vec<_> = found.iter().map(|check| check.id).collect();
-            let expected = [
-                "replica",
-                "flush",
-                "replication",
-                "time-limits",
-                "table",
-                "clock",
-            ];
+            let expected = ["replica", "flush", "replication", "table", "clock"];
             assert_eq!(ids, expected);
         }
     }
@@ -255,7 +239,6 @@ mod tests {
             "row | synchronous_commit=off | flush | warning | fencing tokens",
             "row | fsync=off | flush | warning | fsync is off",
             "row | full_page_writes=off | flush | warning | damage",
-            "row | transaction_timeout=3600000 | time-limits | warning | mode=lease",
             "lease | unlogged=1 | table | warning | SET LOGGED",
             "row | standbys=2 | replication | warning | not wait for them",
             "lease | clock_offset=3 | clock | warning | by 3 s",
@@ -289,8 +272,6 @@ mod tests {
             assert_eq!((fault.id, fault.status.as_str()), (id, status), "{fault}");
             assert!(fault.to_string().contains(says), "{fault}");
         }
-        let limit = facts(SqlMode::Lease, &[("transaction_timeout", "3600000")]);
-        assert_eq!(faults(&limit), []);
     }
 
     #[test]

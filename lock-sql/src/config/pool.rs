@@ -14,7 +14,7 @@ use sqlx::{Connection, Pool};
 
 use super::app_pool::AppPool;
 use super::{SqlConfig, SqlMode};
-use crate::database::RENEWERS;
+use crate::database::{POOL_LOCK_WAITS, RENEWERS};
 use crate::error::SqlFailure;
 use crate::wire::{ConnectTarget, Driver, DriverOptions, ReservedConnections, ReservedPool};
 
@@ -64,7 +64,7 @@ impl SqlConfig {
     /// Uses connections of the application's pool for locks, in [`SqlMode::Lease`], the only mode that
     /// supports this.
     ///
-    /// [`SqlLock::connect`](crate::SqlLock::connect) reserves 4 connections of the pool: 2 for renewals,
+    /// [`SqlLock::connect`](crate::SqlLock::connect) reserves 5 connections of the pool: 3 for renewals,
     /// and [`with_connections`](Self::with_connections) for the rest, 2 unless set. They stay reserved
     /// until the locks are dropped, so that renewals and releases never wait for queries of the
     /// application, or for its tasks that wait for a lock. The pool must allow at least one more
@@ -100,7 +100,7 @@ impl SqlConfig {
     /// use sqlx::postgres::PgPoolOptions;
     ///
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let options = PgPoolOptions::new().max_connections(20); // 16 for the application
+    /// let options = PgPoolOptions::new().max_connections(20); // 15 for the application
     /// let db = options.connect("postgres://app:s3cret@db.internal/shop").await?;
     /// let locks = SqlLock::connect(SqlConfig::from_postgres_pool(&db)).await?;
     /// let guard = locks.lock("orders/42").await?;
@@ -124,7 +124,7 @@ impl SqlConfig {
 
     /// How many connections of the pool are reserved for locks.
     pub(crate) fn reserved(&self) -> usize {
-        self.connections + RENEWERS
+        self.connections + RESERVED_FOR_RENEWALS
     }
 
     /// Refuses pools that are too small for the reserved connections.
@@ -141,8 +141,9 @@ impl SqlConfig {
         let (reserved, most) = (self.reserved(), pool.max_connections());
         if u64::from(most) <= reserved as u64 {
             return Err(Error::config(format!(
-                "locks reserve {reserved} connections of the pool, {} for statements and {RENEWERS} for \
-                 renewals, and leave one at least: it allows {most}, set its max_connections to {} or more",
+                "locks reserve {reserved} connections of the pool, {} for statements and \
+                 {RESERVED_FOR_RENEWALS} for renewals, and leave one at least: it allows {most}, set \
+                 its max_connections to {} or more",
                 self.connections,
                 reserved + 1,
             )));
@@ -150,3 +151,6 @@ impl SqlConfig {
         Ok(())
     }
 }
+
+/// Each pool of connections that renewals use has all of its places.
+const RESERVED_FOR_RENEWALS: usize = RENEWERS + POOL_LOCK_WAITS;

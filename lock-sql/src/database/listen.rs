@@ -137,8 +137,11 @@ impl Listener {
         }
         let is_running = std::mem::replace(&mut self.state.lock().is_running, true);
         if !is_running {
-            self.engine
-                .spawn_service(RunningListener(Arc::clone(self)).run());
+            let running = RunningListener {
+                listener: Arc::clone(self),
+                has_stopped: false,
+            };
+            self.engine.spawn_service(running.run());
         }
     }
 
@@ -179,17 +182,33 @@ impl Listener {
         }
         state.last.is_some_and(recent)
     }
+
+    /// Whether the task ends, because there is no waiter and no lease. In one step: one that comes later
+    /// finds no task, and starts another.
+    fn stops(&self) -> bool {
+        let is_wanted = self.is_wanted();
+        let now = self.engine.now();
+        let mut state = self.state.lock();
+        let is_attended = state.last.is_some_and(|last| now.since(last) < IDLE);
+        let stops = !is_wanted && !is_attended && self.held_leases.is_empty();
+        state.is_running = !stops;
+        stops
+    }
 }
 
 /// The listening task; it ends with its runtime, and the next waiter starts another.
-struct RunningListener(Arc<Listener>);
+struct RunningListener {
+    listener: Arc<Listener>,
+    /// Whether another task may run by now.
+    has_stopped: bool,
+}
 
 impl RunningListener {
-    async fn run(self) {
+    async fn run(mut self) {
         let mut backoff = MIN_BACKOFF;
-        while self.0.is_wanted() || !self.0.held_leases.is_empty() {
-            if !self.0.is_wanted() {
-                let attended = self.0.attended.notified();
+        while !self.listener.stops() {
+            if !self.listener.is_wanted() {
+                let attended = self.listener.attended.notified();
                 drop(tokio::time::timeout(MOMENT, attended).await);
                 continue;
             }
@@ -197,12 +216,13 @@ impl RunningListener {
                 Ok(()) => backoff = MIN_BACKOFF,
                 Err(failure) => {
                     tracing::debug!(cause = %failure.cause, "no notifications arrive, and waiters poll");
-                    let jittered = self.0.engine.jitter(backoff / 2, backoff);
+                    let jittered = self.listener.engine.jitter(backoff / 2, backoff);
                     tokio::time::sleep(jittered).await;
                     backoff = (backoff * 2).min(MAX_BACKOFF);
                 }
             }
         }
+        self.has_stopped = true;
     }
 
     /// Listens until the connection breaks, or is no longer needed.
@@ -210,11 +230,11 @@ impl RunningListener {
         let mut listener = tokio::time::timeout(OPENING, self.open())
             .await
             .map_err(|_| SqlFailure::of_opening(late()))??;
-        let _receiving = Receiving(&self.0);
-        self.0.is_receiving.store(true, Ordering::Release);
-        while self.0.is_wanted() {
+        let _receiving = Receiving(&self.listener);
+        self.listener.is_receiving.store(true, Ordering::Release);
+        while self.listener.is_wanted() {
             match tokio::time::timeout(SILENCE, listener.try_recv()).await {
-                Ok(Ok(Some(message))) => self.0.dispatch(message.payload()),
+                Ok(Ok(Some(message))) => self.listener.dispatch(message.payload()),
                 Ok(Ok(None)) => return Err(SqlFailure::of_opening(late())),
                 Ok(Err(error)) => return Err(of(error)),
                 Err(_) => ping(&mut listener).await?,
@@ -225,7 +245,7 @@ impl RunningListener {
 
     /// Opens a connection that receives notifications of others.
     async fn open(&self) -> Result<PgListener, SqlFailure> {
-        let options = postgres::options(&self.0.target).await;
+        let options = postgres::options(&self.listener.target).await;
         let pool = PgPoolOptions::new()
             .max_connections(1)
             .max_lifetime(None)
@@ -236,14 +256,17 @@ impl RunningListener {
         // Reconnects here, to notify the users of the connection.
         listener.eager_reconnect(false);
         listener.listen(CHANNEL).await.map_err(of)?;
-        let greeting = self.0.engine.lease_id().to_hex();
+        let greeting = self.listener.engine.lease_id().to_hex();
         let values = vec![SqlValue::from(greeting.as_str())];
-        self.0.pool.statement(&self.0.notify, values).await?;
+        self.listener
+            .pool
+            .statement(&self.listener.notify, values)
+            .await?;
         while let Some(message) = listener.try_recv().await.map_err(of)? {
             if message.payload() == greeting {
                 return Ok(listener);
             }
-            self.0.dispatch(message.payload());
+            self.listener.dispatch(message.payload());
         }
         Err(SqlFailure::of_opening(late()))
     }
@@ -261,7 +284,9 @@ async fn ping(listener: &mut PgListener) -> Result<(), SqlFailure> {
 
 impl Drop for RunningListener {
     fn drop(&mut self) {
-        self.0.state.lock().is_running = false;
+        if !self.has_stopped {
+            self.listener.state.lock().is_running = false;
+        }
     }
 }
 
@@ -309,3 +334,33 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(5);
 /// Backoff before it is opened again.
 const MIN_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use polylock_core::LockUrl;
+
+    use super::*;
+    use crate::config::SqlConfig;
+
+    /// A waiter that finds the task running relies on it.
+    #[tokio::test]
+    async fn a_task_that_is_found_running_does_not_stop() {
+        let engine = Engine::of_this_process("test");
+        let url = LockUrl::parse("postgres://a:b@127.0.0.1/c?mode=lease").unwrap();
+        let target = ConnectTarget::of(SqlConfig::from_url(&url).unwrap()).unwrap();
+        let target = Arc::new(target);
+        let pool = Pool::new(&engine, &target, 1, MOMENT);
+        let shared = (Arc::default(), Arc::default());
+        let shared = (&shared.0, &shared.1);
+        let listener = Listener::new(&engine, &target, &pool, shared, "t");
+        let is_running = |listener: &Listener| listener.state.lock().is_running;
+        listener.state.lock().is_running = true;
+        assert!(listener.stops());
+        assert!(!is_running(&listener), "the next waiter starts another");
+        listener.state.lock().is_running = true;
+        // Nothing is started here.
+        assert!(!listener.attend(&LockKey::new("k").unwrap()));
+        assert!(!listener.stops());
+        assert!(is_running(&listener));
+    }
+}

@@ -83,13 +83,17 @@ impl DatabaseStore {
         });
         let pool = |size, timeout| Pool::new(engine, target, size, timeout);
         let all = pool(config.connections, config.timeout);
+        let lock_waits = match config.pool {
+            Some(_) => POOL_LOCK_WAITS,
+            None => LOCK_WAITS,
+        };
         let (release_notifier, held_leases) = (Arc::default(), Arc::default());
         let table = config.table.as_str().to_owned();
         let purge = Purge::new(engine, &all, config);
         Self {
             engine: engine.clone(),
             renewals: pool(RENEWERS, config.timeout.min(RENEWAL)),
-            lock_waits: pool(LOCK_WAITS, config.timeout.min(LOCK_WAIT)),
+            lock_waits: pool(lock_waits, config.timeout.min(LOCK_WAIT)),
             waiting_keys: Arc::default(),
             timeout: config.timeout,
             shared_leases: SharedLeases::default(),
@@ -135,6 +139,8 @@ pub(crate) const RENEWERS: usize = 2;
 
 /// Max renewals that wait for locked rows, and for how long: the next attempt follows.
 const LOCK_WAITS: usize = 4;
+/// The same in a pool of the application, where each has a reserved connection.
+pub(crate) const POOL_LOCK_WAITS: usize = 1;
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 #[async_trait]

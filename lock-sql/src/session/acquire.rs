@@ -21,6 +21,8 @@ use crate::wire::{ErrorClass, QueryResult, SqlValue};
 struct Got {
     /// When the server granted the lock, or earlier.
     since: Moment,
+    /// Whether `since` follows from the server's measure of the wait.
+    is_measured: bool,
     token: u64,
     session: i64,
     began: i64,
@@ -95,7 +97,7 @@ impl Actor {
                 }
                 // MariaDB reports a deadlock if the row is deleted meanwhile.
                 Err(failure) if failure.class() == Some(ErrorClass::Conflict) => {
-                    self.undo(&take.key, take.is_shared).await;
+                    self.undo_or_end(&take.key, take.is_shared).await?;
                     conflict = Some(failure);
                     missing += 1;
                     continue;
@@ -104,7 +106,7 @@ impl Actor {
             };
             match self.read(sent, &answer)? {
                 None => {
-                    self.undo(&take.key, take.is_shared).await;
+                    self.undo_or_end(&take.key, take.is_shared).await?;
                     // If a transaction is inserting them, it blocks only this session, and no connection
                     // that others need.
                     let args = self.args(&take.key, take.id);
@@ -129,7 +131,7 @@ impl Actor {
                 }
                 // A waiter for the exclusive lock has priority over new shared holders.
                 Some(SessionStep::Got(got)) if got.claimed && take.is_shared => {
-                    self.undo(&take.key, true).await;
+                    self.undo_or_end(&take.key, true).await?;
                     let until = take.until.unwrap_or_else(Instant::now);
                     let backoff = Instant::now()
                         + self.context.engine.jitter(CLAIM_BACKOFF / 2, CLAIM_BACKOFF);
@@ -137,6 +139,9 @@ impl Actor {
                         return Ok(SessionStep::Held { is_dirty: false });
                     }
                     sleep_until(backoff).await;
+                }
+                Some(SessionStep::Got(got)) if !got.is_measured => {
+                    return self.confirm(got).await.map(SessionStep::Got);
                 }
                 Some(step) => return Ok(step),
             }
@@ -248,12 +253,15 @@ impl Actor {
         if row.get(column::ADMITTED).and_then(SqlValue::int) == Some(0) {
             return Err(ended());
         }
-        // The hold counts from `sent` plus the wait at the server, without the time of the reply. A
-        // clock change there cannot move it past the present.
         let waited = u64::try_from(get(column::ELAPSED)?).unwrap_or(0);
-        let since = (sent + Duration::from_micros(waited)).min(self.context.engine.now());
+        let granted = granted_at(
+            sent,
+            Duration::from_micros(waited),
+            self.context.engine.now(),
+        );
         Ok(Some(SessionStep::Got(Got {
-            since,
+            since: granted.unwrap_or(sent),
+            is_measured: granted.is_some(),
             token,
             session: get(column::SESSION)?,
             began: get(column::BEGAN)?,
@@ -261,12 +269,27 @@ impl Actor {
         })))
     }
 
-    fn holds(&mut self, take: &SessionRequest, got: Got) {
-        self.handle.prove(got.since);
+    /// Proves a session by a probe where the request of the lock may be too old to do so.
+    async fn confirm(&mut self, got: Got) -> Result<Got, SqlFailure> {
+        self.set_number(got);
+        let since = self.context.engine.now();
+        self.probe().await;
+        match self.is_over || self.connection.is_none() {
+            true => Err(ended()),
+            false => Ok(Got { since, ..got }),
+        }
+    }
+
+    fn set_number(&mut self, got: Got) {
         // Behind a pooler each transaction may have another session of the server's.
         if self.context.mode == SessionMode::Row {
             self.number = got.session;
         }
+    }
+
+    fn holds(&mut self, take: &SessionRequest, got: Got) {
+        self.handle.prove(got.since);
+        self.set_number(got);
         let context = &self.context;
         if take.has_claimed
             && let Some(sql) = &context.statements.unclaim
@@ -286,17 +309,39 @@ impl Actor {
         self.held.insert(take.id, held);
     }
 
-    /// Frees a lock that a failed acquisition may have left; without a reply the session ends.
-    pub(super) async fn undo(&mut self, key: &LockKey, is_shared: bool) {
+    /// Frees a lock that a failed acquisition may have left; false if the session ends instead, which
+    /// frees it as well.
+    pub(super) async fn undo(&mut self, key: &LockKey, is_shared: bool) -> bool {
         if self.connection.is_none() {
-            return;
+            return false;
         }
         let args = self.context.args(key);
         let undone = self.ask(|it| &it.release[usize::from(is_shared)], &args);
-        if undone.await.is_err() {
-            self.connection = None;
+        let is_undone = undone.await.is_ok();
+        if !is_undone {
+            self.is_over = true;
+            // With other locks in it, it closes after their holders have been notified.
+            if self.held.is_empty() {
+                self.connection = None;
+            }
+        }
+        is_undone
+    }
+
+    /// The same for an acquisition that goes on in this session.
+    async fn undo_or_end(&mut self, key: &LockKey, is_shared: bool) -> Result<(), SqlFailure> {
+        match self.undo(key, is_shared).await {
+            true => Ok(()),
+            false => Err(ended()),
         }
     }
+}
+
+/// When a lock was granted that was requested at `sent`: after the wait at the server, without the time
+/// of the reply. `None` if a clock change there has made the wait longer than it can be.
+fn granted_at(sent: Moment, waited: Duration, now: Moment) -> Option<Moment> {
+    let granted = sent + waited;
+    (granted <= now).then_some(granted)
 }
 
 fn pooled() -> SqlFailure {
@@ -321,3 +366,17 @@ const MAX_MISSING: u32 = 8;
 
 /// How long a wait that was cancelled may take to end.
 const ENDING: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_ends_in_the_future_was_not_measured() {
+        let at = |seconds| Moment::from_nanos(seconds * 1_000_000_000);
+        for (waited, granted) in [(0, Some(at(10))), (50, Some(at(60))), (51, None)] {
+            let waited = Duration::from_secs(waited);
+            assert_eq!(granted_at(at(10), waited, at(60)), granted, "{waited:?}");
+        }
+    }
+}

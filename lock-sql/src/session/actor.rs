@@ -38,6 +38,8 @@ pub(super) struct Actor {
     pub(super) watch_at: Option<Instant>,
     /// The server's number of the session.
     pub(super) number: i64,
+    /// Whether the server was read-only when the session began.
+    was_read_only: bool,
     pub(super) held: HashMap<LeaseId, HeldSessionLock>,
     /// When the last command ran.
     rested: Instant,
@@ -88,6 +90,7 @@ pub(super) async fn open(
         .ok_or_else(|| {
             SqlFailure::from(SqlCause::Unfit("a session without a number".to_owned()))
         })?;
+    let was_read_only = is_read_only(&answer, READ_ONLY_AT_SETUP);
     if let Some(more) = &context.statements.setup_more {
         let done = server_age::run(&mut connection, more, &args, until, &context).await?;
         if let Err(db_error) = done {
@@ -113,6 +116,7 @@ pub(super) async fn open(
         socket: SessionSocket::At(ends),
         watch_at: None,
         number,
+        was_read_only,
         held: HashMap::new(),
         rested: now,
         probed: now,
@@ -249,15 +253,19 @@ impl Actor {
         }
     }
 
-    /// Sends a heartbeat, which also shows that the server is alive.
-    async fn probe(&mut self) {
+    /// Sends a heartbeat, which also shows that the server is alive, and still the primary.
+    pub(super) async fn probe(&mut self) {
         self.probed = Instant::now();
         match self.ask(|it| &it.probe, &Args::new()).await {
-            Ok(answer) if answer.int(0) == Some(self.number) => {}
-            Ok(_) => {
+            Ok(answer) if answer.int(0) != Some(self.number) => {
                 tracing::error!("a transaction pooler is in the path, and has taken the session");
                 self.is_over = true;
             }
+            Ok(answer) if !self.was_read_only && is_read_only(&answer, READ_ONLY_IN_PROBE) => {
+                tracing::warn!("the server has become read-only, another one may be the primary");
+                self.is_over = true;
+            }
+            Ok(_) => {}
             Err(failure) => {
                 tracing::warn!(cause = %failure.cause, "a session with locks does not answer");
                 self.is_over = true;
@@ -303,15 +311,19 @@ impl Actor {
             }
             Err(db_error) => db_error,
         };
-        // A deadlock ends the transaction, and with it the lock on its row. The connection closes after
-        // the holder was notified.
-        let frees_row = db_error.class == ErrorClass::Conflict
-            && self.context.mode == SessionMode::Row
-            && !self.held.is_empty();
-        self.is_over |= frees_row;
-        if !db_error.class.is_the_end() {
+        // A deadlock ends the transaction, and with it the lock on its row. A server that has become
+        // read-only still has the locks. Either way the connection closes after the holders were
+        // notified.
+        let ends_locks = match db_error.class {
+            ErrorClass::Conflict => self.context.mode == SessionMode::Row,
+            ErrorClass::ReadOnly => true,
+            _ => false,
+        };
+        let closes_later = ends_locks && !self.held.is_empty();
+        self.is_over |= closes_later;
+        if closes_later || !db_error.class.is_the_end() {
             // Other errors are errors of the client, and prove nothing.
-            if !frees_row && matches!(*db_error.source, sqlx::Error::Database(_)) {
+            if !closes_later && matches!(*db_error.source, sqlx::Error::Database(_)) {
                 self.handle.prove(sent);
             }
             self.connection = Some(connection);
@@ -343,20 +355,30 @@ impl Actor {
         id: LeaseId,
         mut held: HeldSessionLock,
     ) -> Result<Released, SqlFailure> {
-        if let Some(recording) = held.recording.take() {
+        let is_shared = usize::from(held.is_shared);
+        let clear = self.context.statements.clear_record.as_ref();
+        let clear = clear.map(|clear| Arc::clone(&clear[is_shared]));
+        let mut recording = held.recording.take();
+        if clear.is_none()
+            && let Some(recording) = recording.take()
+        {
             // Written after the release, it would name a holder that is gone.
             drop(timeout(RECORDING, recorded(recording)).await);
         }
         let args = self.args(&held.key, id).with(Args::TEXT, id.to_hex());
-        let is_shared = usize::from(held.is_shared);
+        let is_recorded = held.record_at.is_none();
         let freed = self.ask(
-            |it| match held.record_at {
-                None => &it.release_recorded[is_shared],
-                Some(_) => &it.release[is_shared],
+            |it| match is_recorded && clear.is_none() {
+                true => &it.release_recorded[is_shared],
+                false => &it.release[is_shared],
             },
             &args,
         );
-        match freed.await {
+        let freed = freed.await;
+        if is_recorded && let Some(clear) = clear {
+            self.clear_record(clear, args, recording);
+        }
+        match freed {
             Ok(answer) => {
                 let first = answer.rows.iter().find_map(|row| row.first()?.int());
                 Ok(match first {
@@ -367,16 +389,30 @@ impl Actor {
             Err(failure) => {
                 // A record that was not cleared is overwritten by the next one.
                 tracing::debug!(cause = %failure.cause, "the release of a lock failed");
-                self.undo(&held.key, held.is_shared).await;
-                match self.connection {
-                    Some(_) => Ok(Released::Clean),
-                    None => Err(SqlFailure {
+                match self.undo(&held.key, held.is_shared).await {
+                    true => Ok(Released::Clean),
+                    false => Err(SqlFailure {
                         outcome_unknown: true,
                         ..failure
                     }),
                 }
             }
         }
+    }
+
+    /// Clears the record of a released lock once it is written. Until then the record names a session
+    /// that does not have the lock, and so counts for nothing.
+    fn clear_record(&self, sql: Arc<Sql>, args: Args, recording: Option<watch::Receiver<()>>) {
+        let context = Arc::clone(&self.context);
+        self.context.engine.spawn_service(async move {
+            if let Some(recording) = recording {
+                recorded(recording).await;
+            }
+            let cleared = context.control_pool.message(&sql, args.into_vec());
+            if let Err(failure) = cleared.await {
+                tracing::debug!(cause = %failure.cause, "the record of a released lock stays until the next one");
+            }
+        });
     }
 
     async fn downgrade(&mut self, id: LeaseId) -> Result<(), SqlFailure> {
@@ -485,6 +521,15 @@ const RECORDING: Duration = Duration::from_secs(1);
 
 /// Idle time before the socket is watched: short holds cost nothing.
 const WATCH_AFTER: Duration = Duration::from_millis(100);
+
+/// The columns that say whether the server is read-only.
+const READ_ONLY_AT_SETUP: usize = 5;
+const READ_ONLY_IN_PROBE: usize = 1;
+
+fn is_read_only(answer: &QueryResult, column: usize) -> bool {
+    let row = answer.rows.last();
+    row.and_then(|row| row.get(column)?.int()) == Some(1)
+}
 
 /// Returns when a record is written, or will not be.
 async fn recorded(mut recording: watch::Receiver<()>) {

@@ -1,12 +1,15 @@
 //! Why a session ended.
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use polylock_core::engine::LeaseId;
 use polylock_core::{LeaseControl, LockKey, LostReason};
 use tokio::time::timeout;
 
+use super::args::Args;
 use super::context::SessionContext;
+use crate::wire::Sql;
 
 /// The holders of a session that has ended; notified at the latest when this is dropped.
 pub(super) struct LossReport(Vec<(LeaseId, LockKey, LeaseControl)>);
@@ -19,19 +22,34 @@ impl LossReport {
     /// Notifies them that they have lost their locks. Their records say whether a lock was broken,
     /// if the server is reachable.
     pub(super) async fn tell(self, context: &SessionContext) {
-        let asked = timeout(REASON_TIMEOUT, async {
-            for (id, key, control) in &self.0 {
-                let reason = match is_broken(context, *id, key).await {
-                    Some(true) => LostReason::Broken,
-                    Some(false) => LostReason::SessionEnded,
-                    None => break,
-                };
-                control.lose(reason);
-            }
-        });
-        if asked.await.is_err() {
+        let Ok(broken) = timeout(REASON_TIMEOUT, self.broken(context)).await else {
             tracing::debug!("the server does not say why a session ended");
+            return;
+        };
+        for (id, _, control) in &self.0 {
+            if broken.contains(&id.as_bytes()[..]) {
+                control.lose(LostReason::Broken);
+            }
         }
+    }
+
+    /// The ids of the holders whose locks were broken, as far as the server says. One statement asks for
+    /// all: others may have the locks by now.
+    async fn broken(&self, context: &SessionContext) -> HashSet<Vec<u8>> {
+        let row_key = |key: &LockKey| context.args(key).values()[Args::ROW_KEY - 1].clone();
+        let keys: Vec<_> = self.0.iter().map(|(_, key, _)| row_key(key)).collect();
+        if keys.is_empty() {
+            return HashSet::new();
+        }
+        let numbers: Vec<_> = (1..=keys.len()).map(|n| format!("{{{n}}}")).collect();
+        let sql = format!("{} ({})", context.statements.broken, numbers.join(", "));
+        let answer = context.control_pool.message(&Sql::new(sql), keys).await;
+        let rows = answer.map_or_else(|_| Vec::new(), |answer| answer.rows);
+        let broken = rows.iter().filter_map(|row| row.first()?.bytes());
+        // Of one key all ids, one after the other.
+        broken
+            .flat_map(|ids| ids.chunks(ID_LEN).map(<[u8]>::to_vec))
+            .collect()
     }
 }
 
@@ -44,24 +62,10 @@ impl Drop for LossReport {
     }
 }
 
-/// `None` if there is no answer.
-async fn is_broken(context: &SessionContext, id: LeaseId, key: &LockKey) -> Option<bool> {
-    let args = context.args(key);
-    let record = context
-        .control_pool
-        .statement(&context.statements.inspect, args.into_vec())
-        .await;
-    let record = record.ok()?;
-    // The ids of all whose lock was broken, one after the other.
-    let broken = record.rows.first().and_then(|row| row.last()?.bytes());
-    let mut broken = broken.unwrap_or_default().chunks(ID_LEN);
-    Some(broken.any(|broken| broken == id.as_bytes()))
-}
-
 pub(super) const ID_LEN: usize = 16;
 
-/// A session that is over may have ended with the server.
-const REASON_TIMEOUT: Duration = Duration::from_millis(250);
+/// A session that is over may have ended with the server, and its holders must know.
+const REASON_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(super) fn unix_now() -> u64 {
     let now = SystemTime::now()

@@ -37,7 +37,7 @@ use self::lease::SessionLease;
 use self::pool::{Reservation, SessionPool};
 use self::statements::SessionStatements;
 use crate::budget::{RETRY_INTERVAL, SqlBudget, silent};
-use crate::config::{ServerKind, SqlConfig, SqlMode};
+use crate::config::{ServerKind, SqlMode};
 use crate::dialect;
 use crate::error::SqlFailure;
 use crate::pool::Pool;
@@ -73,7 +73,7 @@ impl SqlSessions {
             timeout: config.session_timeout,
             request_timeout: config.timeout,
             connections: config.connections,
-            scope: scope(config),
+            scope: scope(target),
             statements,
         });
         Self {
@@ -264,7 +264,8 @@ fn statements(target: &ConnectTarget, mode: SessionMode) -> SessionStatements {
                 SessionMode::Advisory => dialect::postgres::session::advisory(&table),
             };
             if !is_pooled {
-                statements.setup_more = Some(dialect::postgres::session::settings());
+                let timeout = target.config.session_timeout;
+                statements.setup_more = Some(dialect::postgres::session::settings(timeout));
             }
             statements
         }
@@ -278,8 +279,9 @@ fn statements(target: &ConnectTarget, mode: SessionMode) -> SessionStatements {
 /// Distinguishes the locks of one table from those of others. If MySQL treats two spellings as one
 /// table, their scopes are equal. If it does not, such tables share their locks, which excludes too
 /// much, but never too little.
-fn scope(config: &SqlConfig) -> String {
-    let scope = format!("{}\0{}", config.database, config.table_sql());
+fn scope(target: &ConnectTarget) -> String {
+    let config = &target.config;
+    let scope = format!("{}\0{}", target.database(), config.table_sql());
     match config.server.is_postgres() {
         true => scope,
         false => scope.to_lowercase(),

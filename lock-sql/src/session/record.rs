@@ -30,7 +30,7 @@ pub(super) struct SharedHolder {
 
 impl Actor {
     /// Records the holders whose record is due by `due`, or all of them. Only their release waits
-    /// for it.
+    /// for it, in a session without other locks.
     pub(super) fn record_holders(&mut self, due: Option<Instant>) {
         let is_due = |at: Instant| due.is_none_or(|due| at <= due);
         let ids = self.held.iter();

@@ -10,7 +10,8 @@ use crate::wire::Sql;
 #[derive(Default)]
 pub(crate) struct SessionStatements {
     /// Sets up a new connection, and records the session if the start of the server is admitted. The
-    /// last row has the server's number of the session, and whether it is recorded.
+    /// last row has the server's number of the session, whether it is recorded, the ends of the
+    /// connection, and, from servers that can become read-only, whether they are.
     pub(crate) setup: Arc<Sql>,
     /// Settings that not every server has; an error is none.
     pub(crate) setup_more: Option<Arc<Sql>>,
@@ -20,13 +21,18 @@ pub(crate) struct SessionStatements {
     pub(crate) wait_take: [Arc<Sql>; 2],
     /// Releases a lock, also one that a failed acquisition may have left; 0: it was not held.
     pub(crate) release: [Arc<Sql>; 2],
-    /// The same for a lock with a record of its holder that would outlive it.
+    /// The same for a lock with a record of its holder that would outlive it, in a session without other
+    /// locks.
     pub(crate) release_recorded: [Arc<Sql>; 2],
+    /// Clears the record of a holder after its release from another connection, where sessions have
+    /// several locks: a statement that waits for the table would stop the probes of all.
+    pub(crate) clear_record: Option<[Arc<Sql>; 2]>,
     /// Makes an exclusive lock a shared one, where the database can.
     pub(crate) downgrade: Option<Arc<Sql>>,
     /// For servers that start anew.
     pub(crate) start: StartTexts,
-    /// Asks whether the session is there: the last row has the server's number of it.
+    /// Asks whether the session is there: the last row has the server's number of it, and, from servers
+    /// that can become read-only, whether they are.
     pub(crate) probe: Arc<Sql>,
     /// Ends the wait of another session.
     pub(crate) cancel: Arc<Sql>,
@@ -45,6 +51,8 @@ pub(crate) struct SessionStatements {
     /// Reads the records of locks that may be held.
     pub(crate) list: Arc<Sql>,
     pub(crate) inspect: Arc<Sql>,
+    /// Reads the ids of the holders whose locks were broken, for a list of keys that follows.
+    pub(crate) broken: String,
     /// Counts the existing sessions that hold the lock of a record.
     pub(crate) alive: Arc<Sql>,
     pub(crate) mark_broken: Arc<Sql>,
@@ -81,7 +89,7 @@ pub(crate) fn of_records(
 ) -> SessionStatements {
     let read = format!(
         "SELECT r.{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
-             r.drawn_by, r.shared, CASE WHEN r.id IS NULL THEN 0 ELSE {alive} END, r.broken_id
+             r.drawn_by, r.shared, CASE WHEN r.id IS NULL THEN 0 ELSE {alive} END
          FROM {table} r WHERE r.kind = {kind}"
     );
     SessionStatements {
@@ -91,6 +99,10 @@ pub(crate) fn of_records(
              ORDER BY r.{name}"
         )),
         inspect: Sql::new(format!("{read} AND r.lock_key = {{1}}")),
+        broken: format!(
+            "SELECT broken_id FROM {table}
+             WHERE kind = {kind} AND slot = 0 AND broken_id IS NOT NULL AND lock_key IN"
+        ),
         mark_broken: Sql::new(format!(
             "UPDATE {table} SET broken_id = {{7}}, broken_reason = {text}, changed_at = {now}
              WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0"

@@ -7,6 +7,7 @@ use polylock_core::admin::{LockInfo, Record};
 use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest};
 
+use super::queue::TICKET;
 use super::row::{Broken, Claimed, LockRow, QUEUE, RECORD, ReadContext, SlotHolder};
 use super::{LockRefusal, SqlClaim, TokenRange, is_sharing};
 
@@ -62,7 +63,10 @@ impl LockRows {
     }
 
     pub(super) fn waiters(&self, ctx: &ReadContext) -> impl Iterator<Item = (u32, &SlotHolder)> {
-        self.live_in(QUEUE.., ctx)
+        let waiters = self.live_in(QUEUE.., ctx);
+        // A place that lasts longer was written before the clock was set back.
+        let (ctx, last) = (*ctx, ctx.moment + TICKET);
+        waiters.filter(move |(_, waiter)| waiter.ends(&ctx) <= last)
     }
 
     fn live_in(

@@ -193,6 +193,19 @@ mod tests {
     }
 
     #[test]
+    fn a_place_from_before_the_clock_was_set_back_keeps_no_client_out() {
+        let hour = 3_600_000;
+        let mut lock = LockRows::default();
+        take(&mut lock, &queued(1), &later(hour)).unwrap();
+        take(&mut lock, &queued(2), &later(hour + 1)).unwrap_err();
+        lock.release(id(1), &later(hour + 2));
+        let ends = Err(LockRefusal::held(later(hour + 1001).moment));
+        assert_eq!(lock.look(&claim(3, EXCLUSIVE), &later(hour + 3)), ends);
+        assert_eq!(lock.look(&claim(3, EXCLUSIVE), &later(3)), Ok(()));
+        take(&mut lock, &claim(3, EXCLUSIVE), &later(3)).unwrap();
+    }
+
+    #[test]
     fn a_queue_is_no_holder_and_has_an_end() {
         let mut lock = LockRows::default();
         take(&mut lock, &queued(1), &later(0)).unwrap();

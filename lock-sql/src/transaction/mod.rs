@@ -69,10 +69,11 @@ tx.commit().await?;
 //! `rollback` there.
 //!
 //! Acquire the lock before the first read. In isolation levels above `READ COMMITTED` a transaction sees
-//! the data as of its first statement. If another client has held the lock since then, even while this
-//! transaction waited for it, PostgreSQL refuses it with
-//! [`Unavailable`](polylock_core::ErrorKind::Unavailable). MySQL, where such a level is the default,
-//! grants it, and repeated reads return the old data: read with `SELECT .. FOR UPDATE` there.
+//! the data as of its first statement. If another transaction has held the lock since then, even while
+//! this one waited for it, PostgreSQL refuses it with
+//! [`Unavailable`](polylock_core::ErrorKind::Unavailable). After a holder in `mode=row`, which writes no
+//! row, PostgreSQL grants it, as does MySQL, where such a level is the default, after any holder. Then
+//! repeated reads return the old data: read with `SELECT .. FOR UPDATE` there.
 //!
 //! Acquire several locks in the order of their keys, or two transactions may deadlock. The server then
 //! ends one of them with `Unavailable`. MySQL and MariaDB also do so when several transactions wait for

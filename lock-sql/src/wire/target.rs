@@ -24,6 +24,8 @@ pub(crate) struct ConnectTarget {
     reserved: OnceLock<Arc<dyn ReservedPool>>,
     /// Whether the statements of one connection may reach several server connections.
     pub(crate) is_pooled: AtomicBool,
+    /// The name that the server has for the database.
+    database: OnceLock<String>,
     flavor: OnceLock<Flavor>,
     fencing: OnceLock<Fencing>,
 }
@@ -47,6 +49,7 @@ impl ConnectTarget {
             options: client_options(&config),
             reserved: OnceLock::new(),
             is_pooled: AtomicBool::new(config.is_pooled),
+            database: OnceLock::new(),
             flavor: OnceLock::new(),
             fencing: OnceLock::new(),
             config,
@@ -56,6 +59,17 @@ impl ConnectTarget {
     /// Whether a pooler is in the path, as far as is known.
     pub(crate) fn is_pooled(&self) -> bool {
         self.is_pooled.load(Ordering::Relaxed)
+    }
+
+    /// The name that the server has for the database, which a pooler may know by others; the configured
+    /// one until the server has reported it.
+    pub(crate) fn database(&self) -> &str {
+        self.database.get().unwrap_or(&self.config.database)
+    }
+
+    /// The server's report; the first one counts.
+    pub(crate) fn set_database(&self, name: String) {
+        self.database.get_or_init(|| name);
     }
 
     /// The kind of server; MySQL until it has reported its own.

@@ -42,14 +42,27 @@ impl PgBouncer {
     #[must_use]
     pub fn with_config(server: &PostgresServer, mode: PoolMode, settings: &[(&str, &str)]) -> Self {
         let users = server.options().users();
-        Self::start(server.port(), users, mode, settings)
+        Self::start(server.port(), users, mode, settings, "")
     }
 
     /// The same as [`before`](Self::before) in front of the server that a test run shares. It takes
     /// any password, because to check one takes a client that is not optimized 80 ms.
     #[must_use]
     pub fn before_shared(server: &SharedDatabase, mode: PoolMode) -> Self {
-        Self::start(server.port(), &[], mode, &[("auth_type", "trust")])
+        Self::start(server.port(), &[], mode, &[("auth_type", "trust")], "")
+    }
+
+    /// The same with another name for one of the databases.
+    #[must_use]
+    pub fn with_alias(
+        server: &SharedDatabase,
+        mode: PoolMode,
+        alias: &str,
+        database: &str,
+    ) -> Self {
+        let port = server.port();
+        let databases = format!("{alias} = host=127.0.0.1 port={port} dbname={database}\n");
+        Self::start(port, &[], mode, &[("auth_type", "trust")], &databases)
     }
 
     /// `postgres://test:test@127.0.0.1:PORT/test`.
@@ -70,6 +83,7 @@ impl PgBouncer {
         users: &[(String, String)],
         mode: PoolMode,
         settings: &[(&str, &str)],
+        databases: &str,
     ) -> Self {
         let mode = match mode {
             PoolMode::Session => "session",
@@ -88,6 +102,7 @@ impl PgBouncer {
             setup: Setup::default(),
             server,
             users: users.to_vec(),
+            databases: databases.to_owned(),
             config: config
                 .map(|(name, value)| format!("{name} = {value}\n"))
                 .collect(),
@@ -106,6 +121,8 @@ struct Pooler {
     setup: Setup,
     server: u16,
     users: Vec<(String, String)>,
+    /// More lines of the section `[databases]`.
+    databases: String,
     config: String,
 }
 
@@ -120,8 +137,9 @@ impl Service for Pooler {
 
     fn configure(&self, site: &Site<'_>) -> io::Result<()> {
         let (server, port, own) = (self.server, site.port, &self.config);
+        let databases = &self.databases;
         let config = format!(
-            "[databases]\n* = host=127.0.0.1 port={server}\n\n\
+            "[databases]\n{databases}* = host=127.0.0.1 port={server}\n\n\
              [pgbouncer]\nlisten_port = {port}\n{own}"
         );
         let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));

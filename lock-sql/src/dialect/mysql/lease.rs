@@ -7,7 +7,7 @@
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, OVERTAKEN,
+    FAR, FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, OVERTAKEN,
     QueueStatements, RenewalStatements, columns, fill,
 };
 use crate::wire::Sql;
@@ -90,6 +90,14 @@ pub(super) fn text(table: &str, template: &str) -> String {
                 "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= %now%)",
             ),
             ("%alive%", "l.expires_at > %now%"),
+            (
+                "%unqueued%",
+                &format!("(l.queued_until <= %now% OR l.queued_until > %now% + {FAR})"),
+            ),
+            (
+                "%vacant%",
+                &format!("id IS NULL OR expires_at <= %now% OR expires_at > %now% + {FAR}"),
+            ),
             ("%renewed_ttl%", &format!("IF({KEPT}, l.ttl, {LONGER})")),
             (
                 "%renewed_end%",
@@ -116,7 +124,7 @@ UPDATE %table% l SET %draw%, l.token = l.last_token - %further%, l.id = {2},
     l.label = CONVERT({3} USING utf8mb4), l.acquired_at = %now%, l.ttl = {4},
     l.expires_at = %end%, l.claimed_until = 0, l.version = l.version + 1, l.changed_at = %now%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
-    AND l.queued_until <= %now% AND l.last_token >= 0 AND l.version >= 0";
+    AND %unqueued% AND l.last_token >= 0 AND l.version >= 0";
 
 /// Answers 2 if the lease had not ended, and 1 if it had.
 const RELEASE: &str = "
@@ -161,8 +169,8 @@ const ENTER: &str = "
 INSERT INTO %table% (kind, lock_key, slot, id, token, acquired_at, ttl, expires_at, changed_at)
 VALUES (1, {1}, {2}, {3}, %now%, %now%, {4}, %now% + {4}, %now%)
 ON DUPLICATE KEY UPDATE
-    token = IF(id IS NULL OR expires_at <= %now%, VALUES(token), token),
-    id = IF(id IS NULL OR expires_at <= %now%, VALUES(id), id),
+    token = IF(%vacant%, VALUES(token), token),
+    id = IF(%vacant%, VALUES(id), id),
     ttl = IF(id = VALUES(id), VALUES(ttl), ttl),
     expires_at = IF(id = VALUES(id), VALUES(expires_at), expires_at),
     changed_at = VALUES(changed_at)";

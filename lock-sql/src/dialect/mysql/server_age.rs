@@ -17,9 +17,14 @@ pub(crate) const START: &str = "CONCAT(/*M!100000 SUBSTRING(UUID(), 20) */ /*!80
         FROM /*M!100000 information_schema.GLOBAL_STATUS */ /*!80000 performance_schema.global_status */
         WHERE VARIABLE_NAME IN ('Uptime', 'UPTIME')), 0))";
 
+/// Whether the server takes no writes of most users, as the former primary after a switchover. MariaDB
+/// 12 uses words for the values.
+pub(super) const IS_READ_ONLY: &str =
+    "CAST(CONCAT(@@GLOBAL.read_only) NOT IN ('0', 'OFF') AS SIGNED)";
+
 /// Records a session, if the start of the server is admitted for its timeout. The returned row has the
-/// number of the session, whether it is recorded, and the ends of its connection; the server does not
-/// report its own address.
+/// number of the session, whether it is recorded, the ends of its connection, and whether the server is
+/// read-only; the server does not report its own address.
 pub(super) fn record(table: &str) -> String {
     format!(
         "SET @polylock_start = {START};
@@ -30,7 +35,7 @@ pub(super) fn record(table: &str) -> String {
              (SELECT COUNT(*) FROM {table} r WHERE r.kind = 6 AND r.lock_key = {{2}}),
              (SELECT p.host FROM information_schema.PROCESSLIST p
                  WHERE p.id = CONNECTION_ID()),
-             NULL, CAST(@@port AS SIGNED)"
+             NULL, CAST(@@port AS SIGNED), {IS_READ_ONLY}"
     )
 }
 

@@ -109,7 +109,7 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
     let wait_take = || take(wait, &format!("{BEGIN_CLOCK}; "), ELAPSED);
     let unlock = format!("SELECT CAST(COALESCE(RELEASE_LOCK({NAME}), 0) AS SIGNED)");
     let plain = || Sql::prepared(&unlock);
-    let recorded = Sql::new(format!("{unlock}; {}", forget_holder(table, 4)));
+    let clear = Sql::new(forget_holder(table, 4));
     let draw = tokens::draw_block(table, TOKENS_AT_ONCE, flavor);
     let draw = match flavor {
         Flavor::MariaDb => draw,
@@ -119,7 +119,7 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
         try_take: [try_take(), try_take()],
         wait_take: [wait_take(), wait_take()],
         release: [plain(), plain()],
-        release_recorded: [Arc::clone(&recorded), recorded],
+        clear_record: Some([Arc::clone(&clear), clear]),
         draw: Sql::new(draw),
         ..common(
             table,
@@ -172,7 +172,10 @@ fn common(
             server_age::record(table)
         )),
         start: server_age::texts(table),
-        probe: Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)"),
+        probe: Sql::new(format!(
+            "SELECT CAST(CONNECTION_ID() AS SIGNED), {}",
+            server_age::IS_READ_ONLY
+        )),
         cancel: Sql::new("KILL QUERY {6}"),
         // Assignments are made one after the other, and each sees what those before it have set.
         record: Sql::new(format!(

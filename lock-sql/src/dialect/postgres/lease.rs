@@ -6,7 +6,7 @@
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, OVERTAKEN,
+    FAR, FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, OVERTAKEN,
     QueueStatements, RenewalStatements, columns, fill,
 };
 use crate::wire::Sql;
@@ -69,6 +69,17 @@ pub(super) fn text(table: &str, template: &str) -> String {
             ),
             ("%alive%", "l.expires_at > m.now"),
             (
+                "%unqueued%",
+                &format!("(l.queued_until <= m.now OR l.queued_until > m.now + {FAR})"),
+            ),
+            (
+                "%vacant%",
+                &format!(
+                    "l.id IS NULL OR l.expires_at <= excluded.changed_at
+                     OR l.expires_at > excluded.changed_at + {FAR}"
+                ),
+            ),
+            (
                 "%renewed_ttl%",
                 &format!("CASE WHEN {KEPT} THEN l.ttl ELSE {LONGER} END"),
             ),
@@ -98,7 +109,7 @@ UPDATE %table% l SET last_token = %drawn% + %further%, token = %drawn%, id = {2}
     claimed_until = 0, version = l.version + 1, changed_at = m.now
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
-    AND l.queued_until <= m.now AND l.last_token >= 0 AND l.version >= 0
+    AND %unqueued% AND l.last_token >= 0 AND l.version >= 0
 RETURNING l.last_token";
 
 const RELEASE: &str = "
@@ -162,11 +173,10 @@ INSERT INTO %table% AS l
 SELECT 1, {1}, {2}, {3}, m.now, m.now, {4}, %end%, m.now
 %clock%
 ON CONFLICT (kind, lock_key, slot) DO UPDATE SET
-    token = CASE WHEN l.id IS NULL OR l.expires_at <= excluded.changed_at
-        THEN excluded.token ELSE l.token END,
+    token = CASE WHEN %vacant% THEN excluded.token ELSE l.token END,
     id = excluded.id, ttl = excluded.ttl, expires_at = excluded.expires_at,
     changed_at = excluded.changed_at
-WHERE l.id IS NULL OR l.id = excluded.id OR l.expires_at <= excluded.changed_at";
+WHERE l.id = excluded.id OR %vacant%";
 
 /// The ttl of a renewed lease. A clock that was set back does not extend it beyond its former ttl.
 const LONGER: &str = "GREATEST(d.ttl, LEAST(l.expires_at - m.now, l.ttl) * d.least)";

@@ -7,6 +7,7 @@
 //! than execution.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{NOW, server_age, tokens};
 use crate::dialect::sequence;
@@ -195,20 +196,21 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
         let attempt = format!("{limit} OR pg_advisory_lock{suffix}({{3}}) IS NULL");
         Sql::new(lock(&attempt, ELAPSED))
     });
-    let unlocks = ["", "_shared"]
-        .map(|suffix| format!("SELECT (pg_advisory_unlock{suffix}({{3}}))::int::bigint"));
-    let plain = |at: usize| Sql::prepared(&unlocks[at]);
-    let forget =
-        |at: usize, text: String| Sql::new(format!("{}; SELECT {LAZY}; {text}", unlocks[at]));
+    let unlocks = ["", "_shared"].map(|suffix| {
+        Sql::prepared(format!(
+            "SELECT (pg_advisory_unlock{suffix}({{3}}))::int::bigint"
+        ))
+    });
+    let clear = |text: String| Sql::new(format!("SELECT {LAZY}; {text}"));
     SessionStatements {
         try_take: tries,
         wait_take: waits,
         setup: PreparedStatements::default().into_setup(table),
-        release: [plain(0), plain(1)],
-        release_recorded: [
-            forget(0, forget_holder(table, 4)),
-            forget(1, forget_shared(table, 4)),
-        ],
+        release: unlocks,
+        clear_record: Some([
+            clear(forget_holder(table, 4)),
+            clear(forget_shared(table, 4)),
+        ]),
         // For a moment the session has it in both modes, so that none acquires it in between.
         downgrade: Some(Sql::new(
             "SELECT pg_advisory_lock_shared({3});
@@ -286,18 +288,32 @@ const SETTINGS: &str = "DEALLOCATE ALL;
         'bytea_output');
     ";
 
-/// By which the server notices a client that is gone; not every system has them.
-pub(crate) fn settings() -> Arc<Sql> {
-    Sql::new(
+/// By which the server notices a client that is gone after the timeout of a session; not every system
+/// has them.
+pub(crate) fn settings(timeout: Duration) -> Arc<Sql> {
+    let (idle, interval, count) = keepalives(timeout);
+    Sql::new(format!(
         "SELECT set_config(name, CASE name
              WHEN 'client_connection_check_interval' THEN '1s'
-             WHEN 'tcp_user_timeout' THEN ({11}::bigint)::text
-             WHEN 'tcp_keepalives_interval' THEN '1'
-             ELSE least(greatest({11}::bigint / 2000, 1), 100)::text END, false)
+             WHEN 'tcp_user_timeout' THEN ({{11}}::bigint)::text
+             WHEN 'tcp_keepalives_idle' THEN '{idle}'
+             WHEN 'tcp_keepalives_interval' THEN '{interval}'
+             ELSE '{count}' END, false)
          FROM pg_settings WHERE name IN ('client_connection_check_interval', 'tcp_user_timeout',
-             'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count')",
-    )
+             'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count')"
+    ))
 }
+
+/// The seconds without traffic before the server sends probes, the seconds between probes, and their
+/// number. Together they are no shorter than the timeout: a holder trusts its session for most of it.
+fn keepalives(timeout: Duration) -> (u128, u128, u128) {
+    let half = timeout.as_millis().div_ceil(2_000).max(1);
+    let interval = half.div_ceil(MAX_KEEPALIVES);
+    (half, interval, half.div_ceil(interval))
+}
+
+/// Linux sends at most 127.
+const MAX_KEEPALIVES: u128 = 100;
 
 fn forget_shared(table: &str, kind: u8) -> String {
     format!(
@@ -324,4 +340,22 @@ fn advisory_alive(session: &str, number: &str) -> String {
              AND l.classid::bigint = (({number}) >> 32) & 4294967295
              AND l.objid::bigint = ({number}) & 4294967295)"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_of_the_server_last_for_the_whole_timeout() {
+        for millis in [
+            2_000, 3_000, 9_999, 30_000, 200_000, 201_000, 250_001, 3_600_000,
+        ] {
+            let (idle, interval, count) = keepalives(Duration::from_millis(millis));
+            let lasts = (idle + interval * count) * 1_000;
+            assert!(lasts >= u128::from(millis), "{millis} ms: {lasts}");
+            assert!(lasts <= u128::from(millis) * 2, "{millis} ms: {lasts}");
+            assert!(count <= MAX_KEEPALIVES, "{millis} ms: {count}");
+        }
+    }
 }

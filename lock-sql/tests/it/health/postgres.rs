@@ -5,12 +5,11 @@ use polylock_core::ErrorKind;
 use crate::checks::{refusal, take};
 use crate::health::support::{MODES, assert_clean, assert_only, check_health, faults, strictly};
 
-const CHECKS: [&str; 7] = [
+const CHECKS: [&str; 6] = [
     "pooler",
     "replica",
     "flush",
     "replication",
-    "time-limits",
     "table",
     "clock",
 ];

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use lock_testkit::proxy::{Command, Direction, Fate};
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
@@ -39,6 +40,32 @@ async fn the_holder_learns_of_the_end_of_its_session_at_once(site: Site) {
 }
 
 sessions!(the_holder_learns_of_the_end_of_its_session_at_once);
+
+/// One statement asks why the session has ended, and not one for each lock.
+async fn all_holders_of_a_session_learn_of_its_end_together(site: Site) {
+    let proxy = site.proxy();
+    let locks = site.open_at(proxy.port()).await;
+    let mut held = Vec::new();
+    for n in 0..100 {
+        held.push(take(&locks, &format!("job/{n}")).await);
+    }
+    let session = site.holder("job/99").await;
+    assert_eq!(site.holder("job/0").await, session);
+    proxy.set_latency(Direction::Replies, ms(10));
+    site.kill(session).await;
+    let times = held.into_iter().map(|guard| async move {
+        loss(&guard, LOST_WITHIN).await;
+        Instant::now()
+    });
+    let mut times = join_all(times).await;
+    times.sort_unstable();
+    let between = times[times.len() - 1] - times[0];
+    assert!(between < ms(150), "the last one was told after {between:?}");
+}
+
+on!(
+    all_holders_of_a_session_learn_of_its_end_together: postgres_advisory, mariadb_advisory
+);
 
 /// A lease belongs to no connection.
 async fn connections_that_are_ended_cost_no_lease(site: Site) {
@@ -291,6 +318,56 @@ async fn a_session_that_waits_for_a_standby_stops_no_other() {
     assert!(!opening.is_finished(), "it has not waited");
     server.sql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()");
     opening.await.expect("no panic");
+}
+
+/// After a planned switchover the former primary goes on to answer, and the locks are granted elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_becomes_read_only_ends_its_sessions() {
+    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
+    let sites = [Mode::Row, Mode::Advisory].map(|mode| Site::mariadb(&server, mode));
+    let mut held = Vec::new();
+    for site in &sites {
+        let locks = site.open().await;
+        let guard = take(&locks, "job").await;
+        held.push((locks, guard));
+    }
+    server.sql("SET GLOBAL read_only = 1");
+    let begun = Instant::now();
+    for (_, guard) in &held {
+        let (reason, _) = loss(guard, LOST_WITHIN).await;
+        assert_eq!(reason, LostReason::SessionEnded);
+    }
+    let after = begun.elapsed();
+    assert!(after < Duration::from_secs(2), "lost after {after:?}");
+}
+
+/// The client ends a session in which it cannot undo a lock: the holders of the others come first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_cannot_release_ends_after_its_holders_know() {
+    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
+    let site = Site::mariadb(&server, Mode::Advisory).with_session_timeout(Duration::from_secs(30));
+    let proxy = site.proxy();
+    let (holder, waiter) = (site.open_at(proxy.port()).await, site.open().await);
+    let first = Arc::new(take(&holder, "first").await);
+    let waiting = tokio::spawn({
+        let first = Arc::clone(&first);
+        async move {
+            let next = take(&waiter, "first").await;
+            (next, first.is_held())
+        }
+    });
+    site.until_it_waits("first").await;
+    // The statement that takes is prepared by now, the one that releases is not.
+    server.sql("SET GLOBAL max_prepared_stmt_count = 0");
+    let second = take(&holder, "second").await;
+    // The holder asks why its session has ended, and others are faster.
+    proxy.set_latency(Direction::Replies, ms(100));
+    let error = second.release().await.expect_err("it is refused");
+    assert!(error.is_outcome_unknown(), "{error}");
+    let (_next, both_hold) = waiting.await.expect("no panic");
+    assert!(!both_hold, "a waiter was granted a lock that is held");
+    let (reason, _) = loss(&first, LOST_WITHIN).await;
+    assert_eq!(reason, LostReason::SessionEnded);
 }
 
 /// A waiter has no table open, so that a backup can stop all writes.

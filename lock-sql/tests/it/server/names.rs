@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use lock_testkit::conformance::{keys, run};
 use lock_testkit::harness::Harness;
-use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
+use lock_testkit::locks::assert_error;
+use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresServer};
+use polylock_core::{ErrorKind, Wait};
+use polylock_sql::SqlLock;
 
-use crate::server::support::{Mode, Site, Store};
+use crate::server::support::{Mode, Site, Store, request, take};
 
 /// A server that compares text loosely, and cuts what is too long instead of refusing it.
 #[test]
@@ -35,4 +38,20 @@ fn a_lax_server_tells_names_apart() {
         );
         run(&[], store(), keys::hostile_names_are_listed_exactly);
     }
+}
+
+/// A pooler may have several names for one database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_database_under_two_names_has_one_lock_of_a_key() {
+    let (site, server) = (Site::postgres_advisory(), PostgresServer::shared());
+    let pooler = PgBouncer::with_alias(&server, PoolMode::Session, "alias", &site.database);
+    let url = site.url_at(pooler.port());
+    let alias = url.replacen(&format!("/{}?", site.database), "/alias?", 1);
+    assert_ne!(alias, url);
+    let (here, there) = (site.open().await, SqlLock::open(&alias).await);
+    let there = there.expect("the pooler takes it");
+    let guard = take(&here, "job").await;
+    let one = request("job").with_wait(Wait::Never);
+    assert_error(&there, &one, ErrorKind::Contended).await;
+    guard.release().await.expect("it is released");
 }

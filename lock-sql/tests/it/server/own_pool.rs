@@ -173,7 +173,7 @@ async fn short(locks: &SqlLock, name: &str) -> LockGuard {
 }
 
 async fn locks_of_a_pool_are_the_same_locks<DB: App>(site: Site) {
-    let pool = open::<DB>(&site, 5).await;
+    let pool = open::<DB>(&site, 6).await;
     let locks = locks(&pool, &site).await;
     let guard = take(&locks, "job").await;
     assert_taken(&site, "job").await;
@@ -190,7 +190,7 @@ async fn a_pool_that_the_application_uses_up_keeps_its_locks<DB: App>(site: Site
     let pool = open::<DB>(&site, 6).await;
     let locks = locks(&pool, &site).await;
     let guard = short(&locks, "job").await;
-    let taken = exhaust(&pool, 2).await;
+    let taken = exhaust(&pool, 1).await;
     let deadline = tokio::time::Instant::now() + Duration::from_secs(9);
     while tokio::time::Instant::now() < deadline {
         assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
@@ -216,7 +216,7 @@ async fn connections_that_break_are_replaced_in_their_places<DB: App>(site: Site
     let pool = open::<DB>(&site, 6).await;
     let locks = locks(&pool, &site).await;
     let guard = short(&locks, "job").await;
-    let taken = exhaust(&pool, 2).await;
+    let taken = exhaust(&pool, 1).await;
     for _ in 0..3 {
         kill(&site).await;
         tokio::time::sleep(ms(3_000)).await;
@@ -228,11 +228,11 @@ async fn connections_that_break_are_replaced_in_their_places<DB: App>(site: Site
 }
 
 async fn a_pool_that_is_too_small_is_refused<DB: App>(site: Site) {
-    let pool = open::<DB>(&site, 4).await;
+    let pool = open::<DB>(&site, 5).await;
     let error = SqlLock::connect(config_on(&pool, &site)).await;
     let error = error.expect_err("nothing is left for the application");
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-    for part in ["reserve 4", "allows 4", "max_connections to 5"] {
+    for part in ["reserve 5", "allows 5", "max_connections to 6"] {
         assert!(error.message().contains(part), "{part}: {error}");
     }
     assert!(pool.size() <= 1, "nothing was reserved");
@@ -258,7 +258,7 @@ async fn a_pool_without_a_free_connection_is_unavailable<DB: App>(site: Site) {
     let error = SqlLock::connect(config.expect("in range")).await;
     let error = error.expect_err("all of them are in use");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.message().contains("reserve 4 of its 6"), "{error}");
+    assert!(error.message().contains("reserve 5 of its 6"), "{error}");
     drop(taken);
     // Connections that it had reserved by then are returned.
     drop(exhaust(&pool, 6).await);
@@ -274,8 +274,8 @@ async fn the_application_gets_its_connections_back_and_none_that_locks_have_used
         .release()
         .await
         .expect("it is held");
-    assert_eq!(pool.size(), 4, "the reserved ones, and no other");
-    drop(exhaust(&pool, 2).await);
+    assert_eq!(pool.size(), 5, "the reserved ones, and no other");
+    drop(exhaust(&pool, 1).await);
     assert!(locks.shutdown(SOON).await);
     // Dropped outside of a runtime.
     std::thread::spawn(move || drop(locks))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use polylock_core::{DistributedLock as _, ErrorKind, Mode, Result, Wait};
+use polylock_core::{DistributedLock as _, ErrorKind, Mode, Released, Result, Wait};
 use polylock_sql::transaction::{Connection, TransactionLocks};
 use sqlx::{Connection as _, Database, MySqlConnection, PgConnection};
 use tokio::sync::oneshot;
@@ -188,6 +188,47 @@ async fn a_transaction_keeps_no_lease_from_its_release(site: Site) {
 }
 
 on!(a_transaction_keeps_no_lease_from_its_release: postgres_lease, mariadb_lease);
+
+/// Holders are recorded in the table, which an index may be built on. The session holds both locks.
+async fn a_locked_table_costs_no_lock_beside_the_one_released(site: Site) {
+    let locks = site.open().await;
+    let (first, second) = (take(&locks, "first").await, take(&locks, "second").await);
+    let session = site.holder("first").await;
+    assert_eq!(site.holder("second").await, session);
+    let table = &site.table;
+    // For longer than a session without probes is trusted.
+    let (lock, is_locked) = match site.kind() {
+        Kind::MariaDb => (
+            format!("LOCK TABLES {table} READ; SELECT SLEEP(3), '{table}'; UNLOCK TABLES"),
+            format!(
+                "SELECT count(*) FROM information_schema.processlist
+                 WHERE state = 'User sleep' AND info LIKE '%{table}%'"
+            ),
+        ),
+        Kind::Postgres => (
+            format!("BEGIN; LOCK TABLE {table} IN SHARE MODE; SELECT pg_sleep(3); COMMIT"),
+            format!(
+                "SELECT count(*) FROM pg_locks
+                 WHERE relation = '{table}'::regclass AND mode = 'ShareLock' AND granted"
+            ),
+        ),
+    };
+    let locked = tokio::spawn({
+        let site = site.clone();
+        async move { drop(site.sql(lock).await) }
+    });
+    until("the table is locked", async || {
+        site.number(&is_locked).await > 0
+    })
+    .await;
+    let released = second.release().await.expect("it is released");
+    assert_eq!(released, Released::Clean);
+    locked.await.expect("no panic");
+    assert!(first.is_held(), "{:?}", first.lost().reason());
+    first.release().await.expect("it is released");
+}
+
+on!(a_locked_table_costs_no_lock_beside_the_one_released: postgres_advisory, mariadb_advisory);
 
 /// Enough to need ten times the connections that a process has beside its sessions.
 const WAITERS: u64 = 40;
