@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_ends_in_the_future_was_not_measured() {
-        let at = |seconds| Moment::from_nanos(seconds * 1_000_000_000);
+        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
         for (waited, granted) in [(0, Some(at(10))), (50, Some(at(60))), (51, None)] {
             let waited = Duration::from_secs(waited);
             assert_eq!(granted_at(at(10), waited, at(60)), granted, "{waited:?}");
