@@ -278,18 +278,26 @@ async fn a_key_that_is_created_again_is_not_the_lock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_whose_creation_reaches_the_quota_is_not_left() {
     let place = Place::new().await;
-    let config = crate::support::config(&[place.counter().port()], place.prefix());
-    let short = config.with_timeout(ms(1_000)).expect("it is in range");
-    let locks = open(short).await;
+    let locks = place.counted().await;
+    let long = |name| request(name).with_ttl(SOON * 6);
     // Its renewals would keep the key alive.
-    let kept = acquire(&locks, "kept").await;
+    let kept = locks.acquire(&long("kept")).await.expect("it is free");
     place.counter().fill(is_creation);
-    release(acquire(&locks, "a").await).await;
+    let guard = locks.acquire(&long("a")).await.expect("it is granted");
+    release(guard).await;
     place.contenders("a", 0).await;
     // A key that cannot be read is deleted as well.
     place.counter().fill(is_creation);
-    place.counter().hold(|path, _| path.ends_with("/Range"));
-    assert_error(&locks, &request("a"), ErrorKind::Unavailable).await;
+    place.counter().hold(is_read);
+    let reads = place.counter().seen(is_read);
+    let waiter = waiting(&locks, long("a"));
+    until("the key is read", async || {
+        place.counter().seen(is_read) > reads
+    })
+    .await;
+    waiter.abort();
+    // If it was granted the lock before, its guard is dropped here.
+    drop(waiter);
     place.contenders("a", 0).await;
     place.counter().pass();
     release(kept).await;
@@ -297,6 +305,10 @@ async fn a_key_whose_creation_reaches_the_quota_is_not_left() {
 
 fn is_creation(_: &str, kind: Option<Request>) -> bool {
     kind == Some(Request::Acquire)
+}
+
+fn is_read(path: &str, _: Option<Request>) -> bool {
+    path.ends_with("/Range")
 }
 
 /// Requests that lose their connection at a time make one connection.
