@@ -183,9 +183,11 @@ impl EtcdLease {
                 Err(failure) if was_unknown || failure.is_ambiguous() => KnownKey::Unknown,
                 Err(_) => KnownKey::Never,
             };
+            // A full database has answered, so that this request does not arrive later.
+            let is_lost = |failure: &EtcdFailure| failure.is_ambiguous() && !failure.is_full();
             let mut state = lease.state();
             state.key = key;
-            if created.as_ref().is_err_and(EtcdFailure::is_ambiguous) {
+            if created.as_ref().is_err_and(is_lost) {
                 state.late_create = state.leases.first().cloned();
             }
             drop(state);
@@ -393,8 +395,9 @@ impl EtcdLease {
     }
 
     fn deleted(&self, is_deleted: bool) -> Result<Released, EtcdFailure> {
-        // A key that was never seen may not be gone: a create request may still arrive.
-        if is_deleted || matches!(self.key(), KnownKey::At(_)) {
+        // A key that was never seen may not be gone: a request that creates or adopts it may still arrive.
+        let may_arrive = self.is_adopter || self.state().late_create.is_some();
+        if is_deleted || !may_arrive || matches!(self.key(), KnownKey::At(_)) {
             self.set_gone();
         }
         match is_deleted {

@@ -286,20 +286,35 @@ async fn a_key_whose_creation_reaches_the_quota_is_not_left() {
     let guard = locks.acquire(&long("a")).await.expect("it is granted");
     release(guard).await;
     place.contenders("a", 0).await;
-    // A key that cannot be read is deleted as well.
+    // A key that cannot be read is deleted as well, if there is one.
     place.counter().fill(is_creation);
-    place.counter().hold(is_read);
-    let reads = place.counter().seen(is_read);
-    let waiter = waiting(&locks, long("a"));
-    until("the key is read", async || {
-        place.counter().seen(is_read) > reads
-    })
-    .await;
-    waiter.abort();
-    // If it was granted the lock before, its guard is dropped here.
-    drop(waiter);
-    place.contenders("a", 0).await;
-    place.counter().pass();
+    for outcome in ["created", "refused"] {
+        place.counter().hold(is_read);
+        let (reads, deletions) = (place.counter().seen(is_read), place.count(Request::Release));
+        let waiter = waiting(&locks, long("a"));
+        until("the key is read", async || {
+            place.counter().seen(is_read) > reads
+        })
+        .await;
+        waiter.abort();
+        // If it was granted the lock before, its guard is dropped here.
+        drop(waiter);
+        until(&format!("the key is deleted: {outcome}"), async || {
+            place.count(Request::Release) > deletions
+        })
+        .await;
+        place.contenders("a", 0).await;
+        place.counter().pass();
+        assert!(locks.shutdown(SOON).await, "the release does not end");
+    }
+    // No request may still arrive, and the locks keep the lease of etcd that they share.
+    place.counter().make_space();
+    let next = locks.acquire(&long("b")).await.expect("it is free");
+    assert_eq!(
+        place.tree().leases(&key("b")).await,
+        place.tree().leases(&key("kept")).await
+    );
+    release(next).await;
     release(kept).await;
 }
 

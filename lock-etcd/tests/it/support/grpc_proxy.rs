@@ -113,6 +113,11 @@ impl GrpcProxy {
         *self.shared.quota.lock().expect("no panic") = Some((matches, false));
     }
 
+    /// Ends the effect of [`fill`](Self::fill).
+    pub(crate) fn make_space(&self) {
+        *self.shared.quota.lock().expect("no panic") = None;
+    }
+
     pub(crate) fn is_holding(&self) -> bool {
         self.shared.pass.receiver_count() > 0
     }
