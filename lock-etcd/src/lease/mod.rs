@@ -219,11 +219,20 @@ impl EtcdLease {
         Ok(listing)
     }
 
-    /// Whether the key was created by the request that reached the quota of the database, which etcd executes
-    /// before it answers so.
+    /// Lists the directory if the key was created all the same: etcd executes the request that reaches its
+    /// quota, and then answers that it is full.
     async fn created_at_quota(&self, failure: EtcdFailure) -> Result<ContenderList, EtcdFailure> {
+        let connection = &self.store.connection;
         let (directory, name) = (self.directory.as_str(), self.name());
-        let listed = self.store.connection.send(|client| list(client, directory));
+        let path = self.path(&name);
+        // A full database refuses many requests, and the queue may be long.
+        let read = connection.send(|mut client| async move { client.get(path, None).await });
+        match read.await {
+            Ok(found) if found.kvs().is_empty() => return Err(failure.without_effect()),
+            Ok(_) => {}
+            Err(_) => return Err(failure),
+        }
+        let listed = connection.send(|client| list(client, directory));
         let Ok((listing, _)) = listed.await else {
             return Err(failure);
         };
