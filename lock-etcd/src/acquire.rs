@@ -238,9 +238,13 @@ impl EtcdAttempt<'_> {
             return Err(EtcdAttemptError::Failed(failure));
         }
         let paused = self.store.connection.pause(until, failure).await;
-        paused.map_err(|failure| match failure.is_retryable() {
-            true => EtcdAttemptError::Late,
-            false => EtcdAttemptError::Failed(failure),
+        paused.map_err(|failure| {
+            // A full database has answered.
+            let is_late = failure.is_retryable() && !matches!(failure, EtcdFailure::Full(_));
+            match is_late {
+                true => EtcdAttemptError::Late,
+                false => EtcdAttemptError::Failed(failure),
+            }
         })
     }
 }

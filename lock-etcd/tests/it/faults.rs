@@ -318,6 +318,32 @@ async fn a_key_whose_creation_reaches_the_quota_is_not_left() {
     release(kept).await;
 }
 
+/// A creation that a full database refuses has no effect, and the error names the reason.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquisition_that_a_full_database_refuses_has_a_known_outcome() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let long = |name| request(name).with_ttl(SOON * 6);
+    // The next lock shares its lease of etcd.
+    let kept = locks.acquire(&long("kept")).await.expect("it is free");
+    place.counter().fill(is_creation);
+    let guard = locks.acquire(&long("a")).await.expect("it is granted");
+    release(guard).await;
+    let short = long("a").with_wait(Wait::AtMost(ms(300)));
+    until("a wait ends between two requests", async || {
+        let error = assert_error(&locks, &short, ErrorKind::Unavailable).await;
+        // One that ends during a request has an unknown outcome.
+        let is_known = !error.is_outcome_unknown();
+        assert!(
+            !is_known || error.message().contains("takes no writes"),
+            "{error}"
+        );
+        is_known
+    })
+    .await;
+    release(kept).await;
+}
+
 fn is_creation(_: &str, kind: Option<Request>) -> bool {
     kind == Some(Request::Acquire)
 }
