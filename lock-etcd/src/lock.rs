@@ -205,8 +205,14 @@ async fn attempt(
             before(budget.undo(), pending.undo()).await;
             Err(budget.contended())
         }
-        // A key that may exist is deleted in the background.
-        Err(EtcdAttemptError::Failed(failure)) => Err(failure.into()),
+        Err(EtcdAttemptError::Failed(failure)) => {
+            let error = Error::from(failure);
+            Err(match lease.key() {
+                KnownKey::Never | KnownKey::Gone => error,
+                // An earlier request may have created a key, which is deleted in the background.
+                _ => error.with_unknown_outcome(),
+            })
+        }
         Err(EtcdAttemptError::Late) => Err(budget.timed_out()),
     }
 }

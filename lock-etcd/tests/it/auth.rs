@@ -10,7 +10,7 @@ use polylock_etcd::Etcd;
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, assert_error, config, ms, open,
-    release, request,
+    release, request, waiting,
 };
 
 /// A server with a user who may use the locks of one prefix.
@@ -89,7 +89,40 @@ async fn a_login_is_renewed_with_the_password_that_the_file_has_by_then() {
     release(acquire(&locks, "b").await).await;
 }
 
-/// The first deletion may have been executed. Its retry is refused for good, and reports that once.
+/// Takes the rights from the user.
+async fn revoke(server: &EtcdServer) {
+    let options = ConnectOptions::new().with_user("root", "s3cret");
+    let url = format!("http://{}", server.address());
+    let root = Client::connect([url], Some(options)).await;
+    let revoked = root
+        .expect("it connects")
+        .user_revoke_role("orders", "locks")
+        .await;
+    revoked.expect("it is revoked");
+}
+
+/// The first creation may be executed later. Its retry is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquisition_whose_retry_is_refused_has_an_unknown_outcome() {
+    let server = secured(EtcdOptions::default()).await;
+    let place = Place::of(&server).await;
+    let behind = config(&[place.counter().port()], "locks").with_login("orders", "s3cret");
+    // The retries last until the user has lost its rights.
+    let locks = open(behind.with_timeout(SOON * 2).expect("it is in range")).await;
+    place
+        .counter()
+        .hold(|_, kind| kind == Some(Request::Acquire));
+    let waiter = waiting(&locks, request("a").with_ttl(SOON * 6));
+    place.held().await;
+    place.counter().set_reachable(Reachable::Cut);
+    revoke(&server).await;
+    place.counter().set_reachable(Reachable::Connected);
+    let error = waiter.await.expect("no panic").expect_err("it is denied");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+}
+
+/// The first deletion may have been executed. The retry is refused, and the release reports an unknown outcome.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_whose_retry_is_refused_has_an_unknown_outcome() {
     let server = secured(EtcdOptions::default()).await;
@@ -104,14 +137,7 @@ async fn a_release_whose_retry_is_refused_has_an_unknown_outcome() {
         .hold(|_, kind| kind == Some(Request::Release));
     let released = tokio::spawn(guard.release());
     place.held().await;
-    let options = ConnectOptions::new().with_user("root", "s3cret");
-    let url = format!("http://{}", server.address());
-    let root = Client::connect([url], Some(options)).await;
-    let revoked = root
-        .expect("it connects")
-        .user_revoke_role("orders", "locks")
-        .await;
-    revoked.expect("it is revoked");
+    revoke(&server).await;
     // The reply to the first deletion is lost.
     place.counter().set_reachable(Reachable::Cut);
     place.counter().set_reachable(Reachable::Connected);
