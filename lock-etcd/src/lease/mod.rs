@@ -491,13 +491,11 @@ impl Lease for EtcdLease {
             return Err(EtcdFailure::Protocol("a holder without a lease").into());
         };
         let until = self.store.step();
-        let mut is_unknown = false;
         let failure = loop {
             match self.write(lease, Some(Mode::Shared)).await {
                 Ok(LeaseState::Lost(reason)) => return Err(Error::lost(reason)),
                 Ok(_) => return Ok(()),
                 Err(failure) => {
-                    is_unknown |= failure.is_ambiguous();
                     if !failure.is_retryable() && !failure.is_of_connection() {
                         break failure;
                     }
@@ -507,10 +505,8 @@ impl Lease for EtcdLease {
                 }
             }
         };
-        Err(match is_unknown {
-            true => Error::from(failure).with_unknown_outcome(),
-            false => failure.into(),
-        })
+        // The entry is shared from here on: a renewal that moves the key writes that too.
+        Err(Error::from(failure).with_unknown_outcome())
     }
 
     async fn release(&self) -> Result<Released> {

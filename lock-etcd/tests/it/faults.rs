@@ -125,6 +125,26 @@ async fn a_downgrade_that_is_lost_happens_once() {
     release(guard).await;
 }
 
+/// A downgrade that a full database refuses may come later: a renewal that moves the key writes the mode too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_that_is_refused_may_come_with_a_renewal() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let long = |name| request(name).with_ttl(SOON * 6);
+    let mut first = locks.acquire(&long("first")).await.expect("it is free");
+    let mut guard = locks.acquire(&long("a")).await.expect("it is free");
+    place.counter().fill(is_write);
+    first.downgrade().await.expect("it reaches the quota");
+    let error = guard.downgrade().await.expect_err("it is refused");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    place.counter().make_space();
+    guard.renew_for(SOON * 12).await.expect("it is extended");
+    assert!(place.tree().line(&key("a")).await[0].contains("=shared&"));
+    release(guard).await;
+    release(first).await;
+}
+
 /// The deletion or a `break` before it may have removed the key. A request that was lost is repeated.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_without_an_answer_that_finds_nothing_has_an_unknown_outcome() {
@@ -346,6 +366,11 @@ async fn an_acquisition_that_a_full_database_refuses_has_a_known_outcome() {
 
 fn is_creation(_: &str, kind: Option<Request>) -> bool {
     kind == Some(Request::Acquire)
+}
+
+/// Whether it writes a key that exists.
+fn is_write(path: &str, kind: Option<Request>) -> bool {
+    path.ends_with("/Txn") && kind.is_none()
 }
 
 fn is_read(path: &str, _: Option<Request>) -> bool {
