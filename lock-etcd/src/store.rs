@@ -268,14 +268,20 @@ impl EtcdStore {
                 let Ok(found) = read.await else {
                     return Err(failure);
                 };
-                let is_written = |stored: &&KeyValue| {
+                let is_written = |stored: &KeyValue| {
                     stored.mod_revision() > mod_revision
+                        // Otherwise a late request has created it again.
+                        && stored.create_revision() <= mod_revision
                         && stored.lease() == lease
                         && stored.value() == value.as_bytes()
                 };
-                return match found.kvs().iter().find(is_written) {
-                    Some(written) => Ok(Ok(written.mod_revision())),
-                    None => Err(failure.without_effect()),
+                return match found.kvs().first() {
+                    Some(stored) if is_written(stored) => Ok(Ok(stored.mod_revision())),
+                    Some(stored) if stored.mod_revision() == mod_revision => {
+                        Err(failure.without_effect())
+                    }
+                    // The comparison would have failed.
+                    changed => Ok(Err(changed.cloned())),
                 };
             }
             done => done?,

@@ -145,6 +145,24 @@ async fn a_downgrade_that_is_refused_may_come_with_a_renewal() {
     release(first).await;
 }
 
+/// A full database does not hide that the key of a holder is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_without_its_key_is_a_loss_although_the_database_is_full() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let long = |name| request(name).with_ttl(SOON * 6);
+    let mut first = locks.acquire(&long("first")).await.expect("it is free");
+    let mut guard = locks.acquire(&long("a")).await.expect("it is free");
+    place.counter().fill(is_write);
+    first.downgrade().await.expect("it reaches the quota");
+    let path = place.tree().paths(&key("a")).await.remove(0);
+    let deleted = place.tree().client().delete(path, None).await;
+    assert_eq!(deleted.expect("it answers").deleted(), 1);
+    let error = guard.downgrade().await.expect_err("its key is gone");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    release(first).await;
+}
+
 /// The deletion or a `break` before it may have removed the key. A request that was lost is repeated.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_without_an_answer_that_finds_nothing_has_an_unknown_outcome() {
