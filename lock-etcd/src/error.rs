@@ -162,7 +162,7 @@ fn is_refusal(status: &Status) -> bool {
         | Code::Unauthenticated
         | Code::Unimplemented => true,
         // A connection that the server closes because of too many pings has this code as well.
-        Code::ResourceExhausted => status.message().starts_with("etcdserver: "),
+        Code::ResourceExhausted => is_full(status) || status.message().starts_with("etcdserver: "),
         _ => false,
     }
 }
@@ -266,7 +266,7 @@ impl From<EtcdFailure> for Error {
 mod tests {
     use super::*;
 
-    const FULL: &str = "etcdserver: mvcc: database space exceeded";
+    const FULL: &str = "mvcc: database space exceeded";
 
     #[test]
     fn each_error_says_what_became_of_the_request() {
@@ -289,8 +289,12 @@ mod tests {
             EtcdFailure::from(status(Code::InvalidArgument, "authentication failed")),
         ];
         let unconfirmed = [EtcdFailure::Unconfirmed];
-        let full = || EtcdFailure::from(status(Code::ResourceExhausted, FULL));
-        let perhaps_executed = [full()];
+        let full = || {
+            let message = format!("etcdserver: {FULL}");
+            EtcdFailure::from(status(Code::ResourceExhausted, &message))
+        };
+        let unprefixed = EtcdFailure::from(status(Code::ResourceExhausted, FULL));
+        let perhaps_executed = [full(), unprefixed];
         let refused = [
             EtcdFailure::from(status(Code::ResourceExhausted, busy)),
             full().without_effect(),
