@@ -249,6 +249,8 @@ async fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdFailure> {
         .with_connect_timeout(SERVER_TIMEOUT)
         .with_keep_alive(PING_INTERVAL, SERVER_TIMEOUT)
         .with_keep_alive_while_idle(false)
+        // The system checks an idle connection, without pings that the server counts.
+        .with_tcp_keepalive(PING_INTERVAL)
         .with_require_leader(true)
         .with_auto_token_refresh(true);
     if let Some(source) = &config.login {
