@@ -57,7 +57,7 @@ impl ServerLease {
             client.lease_grant(seconds, None).await
         });
         let granted = granted.await.map_err(|failure| match failure.is_full() {
-            // A lease that has no keys ends unnoticed.
+            // A lease without keys holds no lock, even if it was granted.
             true => failure.without_effect(),
             false => failure,
         });

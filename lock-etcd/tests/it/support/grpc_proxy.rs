@@ -274,7 +274,7 @@ impl Shared {
         seen.push((path.to_owned(), kind));
     }
 
-    /// Whether the database was full before a transaction that it answers so; `None` if it has space for it.
+    /// `None` if the transaction does not match; else whether one before it has reached the quota.
     fn reaches_quota(&self, path: &str, kind: Option<Request>) -> Option<bool> {
         let mut quota = self.quota.lock().expect("no panic");
         let (matches, is_full) = quota.as_mut()?;
