@@ -292,8 +292,13 @@ async fn a_former_term_does_not_end_the_next_one() {
     assert!(here.leads() && second.leads() && !first.leads());
     drop(first);
     assert!(*here.is_leader().borrow() && second.guard().is_held());
+    // The lock of a term that has resigned is not lost.
+    let former = Term::clone(&second);
     second.resign().await.unwrap();
-    assert!(!*here.is_leader().borrow());
+    assert!(!*here.is_leader().borrow() && !former.leads());
+    let third = here.campaign().await.unwrap();
+    assert!(third.leads() && !former.leads());
+    third.resign().await.unwrap();
 }
 
 /// The server shows each leader by its own label and token, also those of one process.
