@@ -76,8 +76,8 @@ pub enum CoordinationEvent<'a> {
         job: &'a str,
         /// `busy`, `failed`, `ran`, `skipped` or `unrecorded` as [`OnceOutcome`](crate::OnceOutcome) has
         /// them, `lost` if the lock was lost while the job ran, or `error` if it could not begin. A job that
-        /// panics has `failed`, a future that is dropped `cancelled`, and a guard that is finished as
-        /// [`RunOutcome::Unknown`](crate::RunOutcome::Unknown) `unknown`.
+        /// panics has `failed`, a dropped future of [`Once::run`](crate::Once::run) `cancelled`, and a guard
+        /// that is finished as [`RunOutcome::Unknown`](crate::RunOutcome::Unknown) `unknown`.
         outcome: &'static str,
     },
 }

@@ -4,8 +4,10 @@ mod last_run;
 mod tests;
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
-use std::thread::panicking;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use polylock_core::{
@@ -236,9 +238,10 @@ impl Once {
     {
         let mut report = AttemptReport {
             once: self,
+            is_polled: AtomicBool::new(false),
             outcome: None,
         };
-        let ended = self.attempt(work).await;
+        let ended = self.attempt(work, &report.is_polled).await;
         report.outcome = Some(match &ended {
             Ok(outcome) => outcome.as_str(),
             Err(error) if error.kind() == ErrorKind::Lost => "lost",
@@ -247,7 +250,11 @@ impl Once {
         ended
     }
 
-    async fn attempt<W, F, T, E>(&self, work: W) -> Result<OnceOutcome<T, E>>
+    async fn attempt<W, F, T, E>(
+        &self,
+        work: W,
+        is_polled: &AtomicBool,
+    ) -> Result<OnceOutcome<T, E>>
     where
         W: FnOnce(OnceRun) -> F + Send,
         F: Future<Output = Result<T, E>> + Send,
@@ -260,7 +267,8 @@ impl Once {
             OnceStart::Started(started) => started,
         };
         let run = OnceRun::clone(&started);
-        let done = started.guard().run(work(run)).await;
+        let work = marked(is_polled, async move { work(run).await });
+        let done = started.guard().run(work).await;
         match done.map_err(Error::with_unknown_outcome)? {
             Ok(value) => Ok(match started.end(RunOutcome::Ran).await {
                 Ok(()) => OnceOutcome::Ran(value),
@@ -369,15 +377,30 @@ impl Once {
     }
 }
 
-/// Reports an attempt when it ends; without an outcome, it has panicked or was dropped.
+/// Awaits `work`, and sets `is_polled` while it is polled. If `work` panics, it stays set.
+async fn marked<T: Send>(is_polled: &AtomicBool, work: impl Future<Output = T> + Send) -> T {
+    let mut work = pin!(work);
+    let poll = poll_fn(|cx| {
+        is_polled.store(true, Ordering::Relaxed);
+        let polled = work.as_mut().poll(cx);
+        is_polled.store(false, Ordering::Relaxed);
+        polled
+    });
+    poll.await
+}
+
+/// Reports an attempt when it ends; without an outcome, the work has panicked or the attempt was dropped.
 struct AttemptReport<'a> {
     once: &'a Once,
+    /// The work is polled. The thread may also panic in a future beside the attempt, which is dropped then.
+    is_polled: AtomicBool,
     outcome: Option<&'static str>,
 }
 
 impl Drop for AttemptReport<'_> {
     fn drop(&mut self) {
-        let outcome = self.outcome.unwrap_or_else(|| match panicking() {
+        let is_polled = *self.is_polled.get_mut();
+        let outcome = self.outcome.unwrap_or_else(|| match is_polled {
             true => RunOutcome::Failed.as_str(),
             false => "cancelled",
         });

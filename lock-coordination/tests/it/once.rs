@@ -1,18 +1,22 @@
 //! Jobs on instances that fail, die or are cut off.
 
-use std::sync::Arc;
+use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use polylock_coordination::{Once, OnceGuard, OnceOutcome, OnceRun, OnceStart, RunOutcome};
+use polylock_coordination::{
+    CoordinationEvent, CoordinationObserver, Once, OnceGuard, OnceOutcome, OnceRun, OnceStart,
+    RunOutcome,
+};
 use polylock_core::admin::LockAdmin as _;
 use polylock_core::engine::Engine;
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
 use polylock_core::{DistributedLockExt as _, Error, ErrorKind, Fencing, LockKey, Released};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{Machine, Other, TTL, label, memory, millis, polled, secs};
+use crate::support::{Machine, Other, TTL, label, lock, memory, millis, polled, secs};
 
 const JOB: &str = "report";
 
@@ -40,6 +44,18 @@ fn unrecorded<T, E>(outcome: OnceOutcome<T, E>) -> Error {
     match outcome {
         OnceOutcome::Unrecorded { error, .. } => error,
         other => panic!("{}", other.as_str()),
+    }
+}
+
+/// The outcomes that an observer gets.
+#[derive(Debug, Default)]
+struct Outcomes(Mutex<Vec<&'static str>>);
+
+impl CoordinationObserver for Outcomes {
+    fn happened(&self, event: &CoordinationEvent<'_>) {
+        if let CoordinationEvent::Once { outcome, .. } = event {
+            lock(&self.0).push(*outcome);
+        }
     }
 }
 
@@ -257,8 +273,8 @@ async fn a_run_dropped_at_any_point_leaves_the_job_due_and_no_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_panics_is_due_and_holds_no_lock() {
-    let store = memory();
-    let once = instance(&store, "a");
+    let (store, outcomes) = (memory(), Arc::<Outcomes>::default());
+    let once = instance(&store, "a").observer(Arc::<Outcomes>::clone(&outcomes));
     let panics = tokio::spawn({
         let once = once.clone();
         async move {
@@ -270,10 +286,31 @@ async fn a_job_that_panics_is_due_and_holds_no_lock() {
         }
     });
     assert!(panics.await.unwrap_err().is_panic());
+    assert_eq!(*lock(&outcomes.0), ["failed"]);
     sleep(millis(1)).await;
     assert_eq!(store.live_keys(), 0);
     assert_eq!(once.last_run().await.unwrap(), None);
     assert_eq!(outcome(&instance(&store, "b")).await, "ran");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_dropped_by_the_panic_of_another_future_is_cancelled() {
+    let (store, outcomes) = (memory(), Arc::<Outcomes>::default());
+    let once = instance(&store, "a").observer(Arc::<Outcomes>::clone(&outcomes));
+    let panics = tokio::spawn(async move {
+        let begun = Arc::new(Notify::new());
+        let run = once.run(|_| {
+            begun.notify_one();
+            pending::<Result<(), String>>()
+        });
+        let neighbor = async {
+            begun.notified().await;
+            assert!(once.last_run().await.is_err(), "a broken neighbor");
+        };
+        drop(tokio::join!(run, neighbor));
+    });
+    assert!(panics.await.unwrap_err().is_panic());
+    assert_eq!(*lock(&outcomes.0), ["cancelled"]);
 }
 
 #[tokio::test(start_paused = true)]
