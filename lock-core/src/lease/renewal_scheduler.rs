@@ -48,6 +48,9 @@ pub(crate) trait Scheduled: Send + Sync {
         horizon: Moment,
     ) -> Option<(RenewalRequest, Arc<dyn Renewer>)>;
 
+    /// Notes that its renewal is sent now; false if the lock has ended since that was due.
+    fn begin_renewal(&self) -> bool;
+
     /// Whether this server renews it, and a renewal is due `by` then.
     fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool;
 
@@ -282,10 +285,27 @@ impl RenewalBatch {
     }
 
     async fn run(self, scheduler: Arc<RenewalScheduler>) {
+        let Self {
+            renewer,
+            holds,
+            requests,
+            timeout,
+            ..
+        } = self;
+        // Here, and not when they were due: this task may begin late, and a renewal after the release would
+        // extend the lock beyond its min hold.
+        let (holds, requests): (Vec<_>, Vec<_>) = holds
+            .into_iter()
+            .zip(requests)
+            .filter(|(hold, _)| hold.begin_renewal())
+            .unzip();
+        if requests.is_empty() {
+            return;
+        }
         // The deadline counts from before the request leaves.
         let sent = scheduler.clock.now();
-        let answers = renew(&*self.renewer, &self.requests, self.timeout).await;
-        for (hold, answer) in self.holds.iter().zip(answers) {
+        let answers = renew(&*renewer, &requests, timeout).await;
+        for (hold, answer) in holds.iter().zip(answers) {
             let now = scheduler.clock.now();
             guarded(hold, now, |hold| {
                 hold.renewed(sent, answer);
