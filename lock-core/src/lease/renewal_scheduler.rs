@@ -27,7 +27,7 @@ pub(crate) struct RenewalScheduler {
 #[derive(Default)]
 struct Schedule {
     by_due: BTreeMap<(Moment, u64), Arc<dyn Scheduled>>,
-    /// When the loop looks next; an entry before that has to wake it.
+    /// When the loop looks next; an entry before that has to wake it. `None` while it is awake.
     next_wakeup: Option<Moment>,
     /// Whether an entry has come since the loop looked last.
     is_used: bool,
@@ -126,7 +126,11 @@ impl RenewalScheduler {
                     let key = (due, slot.id);
                     schedule.by_due.insert(key, hold);
                     schedule.is_used = true;
-                    (schedule.next_wakeup.is_some_and(|at| due < at), replaced)
+                    // The timer of a loop that should be awake stood still on a suspended machine.
+                    let is_late = |at: Moment| at <= self.clock.now();
+                    let next_wakeup = schedule.next_wakeup;
+                    let wake = next_wakeup.is_some_and(|at| due < at || is_late(at));
+                    (wake, replaced)
                 }
             }
         };
@@ -212,6 +216,7 @@ impl Schedule {
 
     /// Takes what wants attention at `now`.
     fn take_due(&mut self, now: Moment) -> Vec<Arc<dyn Scheduled>> {
+        self.next_wakeup = None;
         let later = self.by_due.split_off(&(now, u64::MAX));
         std::mem::replace(&mut self.by_due, later)
             .into_values()
