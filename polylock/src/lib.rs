@@ -99,7 +99,7 @@ pub use polylock_etcd as etcd;
 /// | `key = "orders/{id}"` | the key; arguments as in [`format!`], such as the parameters of the function. Or any expression: `key = self.key()` | none, it is required |
 /// | `locks = self.locks` | the locks: a [`DistributedLock`], an `Arc` of one, a reference, or the locks of a class of the configuration | the parameter `locks` |
 /// | `wait = "2s"` | how long to wait, or `"never"` or `"forever"` | 30 s, or that of the class |
-/// | `ttl = "10s"` | the lease, 500 ms to 24 h | 30 s, or that of the class |
+/// | `ttl = "10s"` | the lease, at least 500 ms on Redis (not on a quorum) and in memory, 2 s on etcd, 1 s elsewhere; max 24 h | 30 s, or that of the class |
 /// | `shared` | a shared lock | an exclusive one |
 ///
 /// Durations are those of the configuration file, and are checked when the function is compiled.

@@ -27,7 +27,7 @@ pub(crate) struct RenewalScheduler {
 #[derive(Default)]
 struct Schedule {
     by_due: BTreeMap<(Moment, u64), Arc<dyn Scheduled>>,
-    /// When the loop looks next; an entry before that has to wake it.
+    /// When the loop looks next; an entry before that has to wake it. `None` while it is awake.
     next_wakeup: Option<Moment>,
     /// Whether an entry has come since the loop looked last.
     is_used: bool,
@@ -47,6 +47,9 @@ pub(crate) trait Scheduled: Send + Sync {
         now: Moment,
         horizon: Moment,
     ) -> Option<(RenewalRequest, Arc<dyn Renewer>)>;
+
+    /// Notes that its renewal is sent now; false if the lock has ended since that was due.
+    fn begin_renewal(&self) -> bool;
 
     /// Whether this server renews it, and a renewal is due `by` then.
     fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool;
@@ -123,7 +126,11 @@ impl RenewalScheduler {
                     let key = (due, slot.id);
                     schedule.by_due.insert(key, hold);
                     schedule.is_used = true;
-                    (schedule.next_wakeup.is_some_and(|at| due < at), replaced)
+                    // The timer of a loop that should be awake stood still on a suspended machine.
+                    let is_late = |at: Moment| at <= self.clock.now();
+                    let next_wakeup = schedule.next_wakeup;
+                    let wake = next_wakeup.is_some_and(|at| due < at || is_late(at));
+                    (wake, replaced)
                 }
             }
         };
@@ -209,6 +216,7 @@ impl Schedule {
 
     /// Takes what wants attention at `now`.
     fn take_due(&mut self, now: Moment) -> Vec<Arc<dyn Scheduled>> {
+        self.next_wakeup = None;
         let later = self.by_due.split_off(&(now, u64::MAX));
         std::mem::replace(&mut self.by_due, later)
             .into_values()
@@ -282,10 +290,27 @@ impl RenewalBatch {
     }
 
     async fn run(self, scheduler: Arc<RenewalScheduler>) {
+        let Self {
+            renewer,
+            holds,
+            requests,
+            timeout,
+            ..
+        } = self;
+        // Here, and not when they were due: this task may begin late, and a renewal after the release would
+        // extend the lock beyond its min hold.
+        let (holds, requests): (Vec<_>, Vec<_>) = holds
+            .into_iter()
+            .zip(requests)
+            .filter(|(hold, _)| hold.begin_renewal())
+            .unzip();
+        if requests.is_empty() {
+            return;
+        }
         // The deadline counts from before the request leaves.
         let sent = scheduler.clock.now();
-        let answers = renew(&*self.renewer, &self.requests, self.timeout).await;
-        for (hold, answer) in self.holds.iter().zip(answers) {
+        let answers = renew(&*renewer, &requests, timeout).await;
+        for (hold, answer) in holds.iter().zip(answers) {
             let now = scheduler.clock.now();
             guarded(hold, now, |hold| {
                 hold.renewed(sent, answer);

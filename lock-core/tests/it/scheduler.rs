@@ -283,6 +283,23 @@ async fn a_lease_is_renewed_after_a_time_without_any() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_short_lease_is_renewed_although_the_scheduler_slept_through_a_suspension() {
+    let (_store, client, clock) = apart();
+    let log = Log::default();
+    let locks = log.of(Arc::new(client));
+    drop(locks.lock("k").await.unwrap());
+    // The scheduler looks, and sleeps for a second.
+    settle().await;
+    clock.suspend(secs(10));
+    let request = locks.request("next").ttl(secs(1));
+    let guard = request.acquire().await.unwrap();
+    tokio::time::sleep(millis(400)).await;
+    let renewed = log.take_only("renewed");
+    assert_eq!(renewed.len(), 1, "renewals within 400 ms: {renewed:?}");
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_after_a_suspension_tells_the_loss() {
     let (_store, locks, clock) = apart();
     let guard = locks.lock("k").await.unwrap();

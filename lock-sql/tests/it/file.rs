@@ -103,6 +103,27 @@ async fn a_renewal_notices_that_the_file_was_replaced() {
     assert_eq!(lost.unwrap(), LostReason::Stolen);
 }
 
+/// The two clients stand for two processes.
+#[tokio::test]
+async fn another_holder_of_a_replaced_file_learns_it_at_its_next_renewal() {
+    let place = Place::new();
+    let (first, second) = (place.open().await, place.open().await);
+    let ttl = Duration::from_secs(600);
+    let old = first.request("job").ttl(ttl).acquire().await.unwrap();
+    // The connection for renewals has the old file open as well.
+    old.renew().await.unwrap();
+    let other = second.lock("other").await.unwrap();
+    remove(&place);
+    second.try_lock("job").await.unwrap_err();
+    assert!(!other.is_held(), "this process has noticed");
+    let new = second.try_lock("job").await.unwrap().unwrap();
+    assert!(old.is_held(), "the other process has not");
+    let error = old.renew().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert_eq!(old.lost().reason(), Some(LostReason::Stolen));
+    assert!(new.is_held());
+}
+
 #[tokio::test]
 async fn a_new_file_is_its_owners_alone() {
     let place = Place::new();

@@ -135,8 +135,8 @@ pub struct LockSettings {
     #[cfg_attr(feature = "config-schema", schemars(schema_with = "schemas::time"))]
     #[serde(deserialize_with = "time")]
     pub min_hold: Option<Duration>,
-    /// The lease, at least 500ms on Redis and in memory, 2s on etcd, 1s elsewhere; max 24h. Renewed
-    /// every third of it. Default: that of the backend, or 30s.
+    /// The lease, at least 500ms on Redis (not on a quorum) and in memory, 2s on etcd, 1s elsewhere;
+    /// max 24h. Renewed every third of it. Default: that of the backend, or 30s.
     #[cfg_attr(feature = "config-schema", schemars(schema_with = "schemas::time"))]
     #[serde(deserialize_with = "time")]
     pub ttl: Option<Duration>,

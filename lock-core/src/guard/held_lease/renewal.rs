@@ -49,11 +49,16 @@ impl Scheduled for HeldLease {
         let mut renewal = None;
         if is_due {
             self.upkeep().next = NextRenewal::UnderWay;
-            self.note_sent();
             renewal = self.renewal_request(self.timing.ttl());
         }
         self.reschedule();
         renewal
+    }
+
+    fn begin_renewal(&self) -> bool {
+        // In this order: a release that has not seen the note has ended the validity before.
+        self.note_sent();
+        !self.is_over()
     }
 
     fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool {

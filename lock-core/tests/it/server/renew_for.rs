@@ -1,8 +1,10 @@
 //! One extension of a lease, beside the renewals that go on.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use polylock_core::blocking::{BlockingLock, block_on};
+use polylock_core::engine::{Engine, OnRuntime, OsEntropy, Spawn, Task, VirtualClock};
 use polylock_core::layers::{LocalQueue, Migrate};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
@@ -221,25 +223,103 @@ async fn a_dropped_renewal_that_is_late_does_not_outlast_the_min_hold() {
     assert!(!locks.is_taken());
 }
 
-/// The reply to the one by hand says nothing of the other one.
+/// The reply to one by hand says nothing of the other one.
 #[tokio::test(start_paused = true)]
 async fn a_scheduled_renewal_that_is_late_does_not_outlast_the_min_hold() {
-    let locks = Fake::new();
-    let request = locks.request("k").ttl(secs(60)).min_hold(secs(25));
-    let guard = request.acquire().await.expect("it is free");
-    locks.state().held_back = Some(Vec::new());
-    // It is due after 18 s at the earliest, and has 2 s.
-    tokio::time::sleep(millis(20_100)).await;
-    let late = locks.state().held_back.take();
-    assert_eq!(late.as_ref().map(Vec::len), Some(1), "it is on its way");
-    guard.renew().await.expect("it is held");
-    guard.release().await.expect("it is held");
-    locks.state().held_back = late;
-    locks.let_arrive();
-    tokio::time::sleep(secs(4)).await;
-    assert!(locks.is_taken());
-    tokio::time::sleep(secs(2)).await;
-    assert!(!locks.is_taken());
+    for by_hand in [false, true] {
+        let locks = Fake::new();
+        let request = locks.request("k").ttl(secs(60)).min_hold(secs(25));
+        let guard = request.acquire().await.expect("it is free");
+        locks.state().held_back = Some(Vec::new());
+        // It is due after 18 s at the earliest, and has 2 s.
+        tokio::time::sleep(millis(20_100)).await;
+        let late = locks.state().held_back.take();
+        assert_eq!(late.as_ref().map(Vec::len), Some(1), "it is on its way");
+        if by_hand {
+            guard.renew().await.expect("it is held");
+        }
+        guard.release().await.expect("it is held");
+        locks.state().held_back = late;
+        locks.let_arrive();
+        tokio::time::sleep(secs(4)).await;
+        assert!(locks.is_taken(), "by hand: {by_hand}");
+        tokio::time::sleep(secs(2)).await;
+        assert!(!locks.is_taken(), "by hand: {by_hand}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_renewal_is_sent_after_the_release() {
+    // A renewal of this ttl may take 2 s.
+    for late_by in [secs(0), secs(3)] {
+        let spawn = Arc::new(SlowRuntime::new());
+        let locks = Fake::with_engine(Engine::with(
+            "fake",
+            Arc::new(VirtualClock::new()),
+            Arc::new(OsEntropy::default()),
+            Arc::clone(&spawn) as _,
+        ));
+        let request = locks.request("k").ttl(secs(60)).min_hold(secs(10));
+        let guard = request.acquire().await.expect("it is free");
+        settle().await;
+        spawn.hold_back();
+        locks.control().check();
+        settle().await;
+        let late = spawn.take();
+        assert_eq!(late.len(), 1, "the renewal that is due");
+        guard.release().await.expect("it is held");
+        tokio::time::sleep(late_by).await;
+        late.into_iter().for_each(|task| spawn.spawn(task));
+        tokio::time::sleep(secs(9) - late_by).await;
+        assert!(locks.is_taken());
+        tokio::time::sleep(secs(2)).await;
+        assert!(!locks.is_taken(), "late by {late_by:?}");
+    }
+}
+
+/// The runtime of the test, which is slow to begin tasks.
+struct SlowRuntime {
+    runtime: OnRuntime,
+    held_back: Mutex<Option<Vec<Task>>>,
+}
+
+impl SlowRuntime {
+    fn new() -> Self {
+        Self {
+            runtime: OnRuntime::current(),
+            held_back: Mutex::default(),
+        }
+    }
+
+    /// Begins no task from here on.
+    fn hold_back(&self) {
+        *self.held_back.lock().expect("nothing panics") = Some(Vec::new());
+    }
+
+    /// The tasks that were held back; later ones are not.
+    fn take(&self) -> Vec<Task> {
+        let held_back = self.held_back.lock().expect("nothing panics").take();
+        held_back.expect("tasks are held back")
+    }
+}
+
+impl Spawn for SlowRuntime {
+    fn spawn(&self, task: Task) {
+        match &mut *self.held_back.lock().expect("nothing panics") {
+            Some(held_back) => held_back.push(task),
+            None => self.runtime.spawn(task),
+        }
+    }
+
+    fn enter(&self, poll: &mut dyn FnMut()) {
+        self.runtime.enter(poll);
+    }
+}
+
+impl fmt::Debug for SlowRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SlowRuntime")
+    }
 }
 
 #[tokio::test(start_paused = true)]

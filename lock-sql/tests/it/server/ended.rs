@@ -289,6 +289,23 @@ async fn tokens_grow_across_a_crash_behind_a_pooler() {
     again.release().await.expect("it is released");
 }
 
+/// The server frees the row when the connections of the pooler close.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_learns_of_the_end_of_its_pooler_by_its_next_probe() {
+    let site = Site::postgres_row().with_session_timeout(Duration::from_secs(30));
+    let server = PostgresServer::shared();
+    let pooler = PgBouncer::before_shared(&server, PoolMode::Transaction);
+    let pooled = site.clone().with("pooler=transaction");
+    let (locks, direct) = (pooled.open_at(pooler.port()).await, site.open().await);
+    let guard = take(&locks, "job").await;
+    pooler.kill();
+    let (reason, _) = loss(&guard, LOST_WITHIN).await;
+    assert_eq!(reason, LostReason::SessionEnded);
+    let next = take(&direct, "job").await;
+    assert!(next.fencing_token() > guard.fencing_token());
+    next.release().await.expect("it is released");
+}
+
 /// A session that opens waits for a standby that is gone. The others go on drawing tokens.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_waits_for_a_standby_stops_no_other() {
