@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
 use super::codec::COLUMNS;
-use crate::table::TICKET;
 use crate::wire::{Sql, SqlValue};
 
 /// The statements of `mode=lease` for one table: each is a transaction by itself, and reads the clock
@@ -201,9 +200,8 @@ pub(crate) fn columns() -> String {
 /// later than that began by a clock that has been set back since.
 pub(crate) const OVERTAKEN: u64 = 60_000_000;
 
-/// In how many microseconds no place of a waiter ends, not even by a statement that waited for a moment:
-/// one that ends later was written before the clock was set back.
-pub(crate) const FAR: u128 = 2 * TICKET.as_micros();
+/// The same in microseconds as [`FAR`](crate::table::FAR) of the table.
+pub(crate) const FAR: u128 = crate::table::FAR.as_micros();
 
 /// How many tokens come after the first one of an exclusive holder.
 pub(crate) const FURTHER_TOKENS: u64 = crate::table::TOKENS_AT_ONCE - 1;

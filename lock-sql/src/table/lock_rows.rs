@@ -7,7 +7,7 @@ use polylock_core::admin::{LockInfo, Record};
 use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest};
 
-use super::queue::TICKET;
+use super::queue::FAR;
 use super::row::{Broken, Claimed, LockRow, QUEUE, RECORD, ReadContext, SlotHolder};
 use super::{LockRefusal, SqlClaim, TokenRange, is_sharing};
 
@@ -65,7 +65,7 @@ impl LockRows {
     pub(super) fn waiters(&self, ctx: &ReadContext) -> impl Iterator<Item = (u32, &SlotHolder)> {
         let waiters = self.live_in(QUEUE.., ctx);
         // A place that lasts longer was written before the clock was set back.
-        let (ctx, last) = (*ctx, ctx.moment + TICKET);
+        let (ctx, last) = (*ctx, ctx.moment + FAR);
         waiters.filter(move |(_, waiter)| waiter.ends(&ctx) <= last)
     }
 

@@ -24,7 +24,7 @@ pub(crate) use self::lock_rows::{CLAIM, TOKENS_AT_ONCE};
 pub(crate) use self::purge::{PurgePlan, purge};
 pub(crate) use self::queue::MAX_WAITERS;
 #[cfg(feature = "_server")]
-pub(crate) use self::queue::TICKET;
+pub(crate) use self::queue::{FAR, TICKET};
 #[cfg(feature = "_server")]
 pub(crate) use self::row::QUEUE;
 #[cfg(feature = "sqlite")]

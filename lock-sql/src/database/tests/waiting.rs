@@ -107,7 +107,7 @@ async fn waiters_that_poll_are_served_in_the_order_of_their_arrival() {
     let server = PostgresServer::start(PostgresOptions::new());
     let pooler = PgBouncer::with_config(&server, PoolMode::Transaction, &[]);
     let queued = "SELECT count(*) FROM polylock_locks WHERE slot > 1000000 AND id IS NOT NULL";
-    let last = "UPDATE polylock_locks SET expires_at = expires_at + 60000000 WHERE slot > 1000000";
+    let last = "UPDATE polylock_locks SET expires_at = changed_at + 2000000 WHERE slot > 1000000";
     for (url, parameters) in [
         (server.database(), "&notify=off"),
         (pooler.url(), "&pooler=transaction"),
@@ -121,7 +121,7 @@ async fn waiters_that_poll_are_served_in_the_order_of_their_arrival() {
             waiting.push(wait(&leases(&url, parameters).await, request("k")));
             let has_place = async || client.number(queued).await == n;
             until("a waiter enters the queue", has_place).await;
-            // A busy machine may let a waiter renew its place too late.
+            // A busy machine may let a waiter renew its place too late. No place may last longer.
             client.sql(last).await;
         }
         // One that came earlier would wait for one that came later, until its time is over.
