@@ -294,8 +294,12 @@ mod sql {
         let refused = store.put(&key("a"), &text(1), None, DAY).await;
         assert!(refused.is_err(), "{refused:?}");
         alter("RESET default_transaction_read_only").await;
-        let again = put(&store, &key("a"), &text(1), None, DAY).await;
-        assert_eq!(again, Put::Stored);
+        let mut again = store.put(&key("a"), &text(1), None, DAY).await;
+        if again.is_err() {
+            // The pool may have opened a second connection before the change.
+            again = store.put(&key("a"), &text(1), None, DAY).await;
+        }
+        assert_eq!(again.unwrap(), Put::Stored);
     }
 
     #[cfg(feature = "sqlite")]
