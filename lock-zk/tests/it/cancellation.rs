@@ -1,7 +1,5 @@
 //! Futures and values leave nothing behind, wherever they are dropped.
 
-use std::time::Duration;
-
 use lock_testkit::polled;
 use lock_testkit::proxy::{Command, Fate, Then};
 use polylock_core::{DistributedLock, ErrorKind, LockGuard, Released};
