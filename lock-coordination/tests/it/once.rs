@@ -187,7 +187,7 @@ async fn a_job_whose_process_died_is_due_after_its_lease() {
     let (store, machine) = (memory(), Machine::new());
     let dying = job(machine.client(&store), "a");
     let dead = machine.run(async move {
-        let never = std::future::pending::<Result<(), String>>();
+        let never = pending::<Result<(), String>>();
         dying.run(|_| never).await
     });
     sleep(secs(25)).await;
@@ -412,7 +412,7 @@ async fn a_task_of_a_run_learns_of_the_end_however_the_run_ends() {
                 "is lost" => drop(admin.break_lock(&key(), "test").await),
                 _ => {}
             }
-            std::future::pending().await
+            pending().await
         };
         let running = tokio::spawn(async move { once.run(work).await });
         let task = task.recv().await.expect("it runs");
