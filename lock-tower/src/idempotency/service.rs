@@ -8,6 +8,7 @@ use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use polylock_core::{LockKey, Mode};
+use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::held_lock::{HeldLock, LockerGuard};
@@ -233,12 +234,15 @@ impl IdempotencyOptions {
     /// retry that finds the response of an earlier attempt counts as stored. So does a failed one: the
     /// handler has run, and the client gets its response.
     async fn put(&self, pending: &PendingResponse, stored: &StoredResponse) -> Put {
+        let began = Instant::now();
         let tries = async {
             let mut pauses = PAUSES.iter();
             loop {
                 let (token, retention) = (pending.fencing_token, pending.retention);
                 let put = self.store.put(&pending.key, stored, token, retention);
-                let error = match in_time(self.store_timeout / ATTEMPTS, put).await {
+                // An attempt without a reply leaves time for the next one, and a slow one can succeed.
+                let left = self.store_timeout.saturating_sub(began.elapsed());
+                let error = match in_time(left / 2, put).await {
                     Ok(put) => return Ok(put),
                     Err(error) => error,
                 };
@@ -262,11 +266,9 @@ async fn in_time<T>(
     done.unwrap_or_else(|_| Err(StoreError::new("the store does not answer in time")))
 }
 
-/// Backoff between attempts to store a response, in milliseconds; the client waits for it.
+/// Backoff between attempts to store a response, in milliseconds; the client waits for it. There is one
+/// attempt more.
 const PAUSES: [u64; 4] = [50, 100, 200, 400];
-/// Max attempts to store a response. Each has its share of the timeout, so that one without a reply does
-/// not use up the time of the others.
-const ATTEMPTS: u32 = 5;
 const UNREADABLE: &str = "stored responses cannot be read, a request is rejected";
 const UNWRITTEN: &str = "a response is not stored, a repetition of its request is handled again";
 

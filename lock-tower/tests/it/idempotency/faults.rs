@@ -70,6 +70,18 @@ async fn a_put_without_an_answer_is_repeated_in_time() {
     assert!(send(&service, post("a")).await.is_replayed());
 }
 
+/// As one that connects anew for each put.
+#[tokio::test(start_paused = true)]
+async fn a_put_that_takes_seconds_is_not_dropped() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer());
+    let slow = StoreFault::SlowPuts(Duration::from_secs(2));
+    scene.store.set(slow);
+    assert_eq!(send(&service, post("a")).await.body, "charge 1");
+    let again = send(&service, post("a")).await;
+    assert!(again.is_replayed(), "{again:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_finds_another_response_was_not_alone() {
     let (scene, payments) = (Scene::new(), Payments::default());

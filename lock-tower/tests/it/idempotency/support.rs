@@ -78,6 +78,8 @@ pub(crate) enum StoreFault {
     Silent,
     /// Does not answer one put.
     SilentPut,
+    /// Puts take this long, and do nothing if they are dropped before.
+    SlowPuts(Duration),
     Unreadable,
     Unwritable,
 }
@@ -122,6 +124,10 @@ impl ResponseStore for Store {
             StoreFault::SilentPut => {
                 self.set(StoreFault::None);
                 std::future::pending().await
+            }
+            StoreFault::SlowPuts(time) => {
+                tokio::time::sleep(time).await;
+                self.kept.put(key, response, token, retention).await
             }
             StoreFault::Unwritable => Err(StoreError::new("the store is down")),
             _ => self.kept.put(key, response, token, retention).await,
