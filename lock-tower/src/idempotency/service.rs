@@ -83,7 +83,7 @@ enum Entered<ReqB, ResB> {
     Passes(ReqB),
 }
 
-/// What happens under the lock, in this order: look, handle, store, release, answer.
+/// What happens to a request that has its lock, in this order: look, handle, store, release, answer.
 async fn handle<S, ReqB, ResB>(
     options: &IdempotencyOptions,
     inner: S,
@@ -99,16 +99,27 @@ where
     let guard = LockerGuard::new(held);
     let work = async {
         if let Some(response) = options.look(&pending.key, pending.fingerprint).await? {
-            return Ok(response);
+            return Ok((response, None));
         }
         let response = call(inner, request).await.map_err(CallError::Inner)?;
         if !(options.stored)(response.status(), response.headers()) {
-            return Ok(response.map(LockBody::inner));
+            return Ok((response.map(LockBody::inner), None));
         }
-        Ok(options.keep(pending, response).await?)
+        let (response, stored) = options.read(pending, response).await;
+        Ok((response, Some(stored)))
     };
-    let handled = guard.run_while_held(work).await;
-    let handled = handled.map_err(Rejection::from)?;
+    let handled: Result<_, CallError<S::Error>> =
+        guard.run_while_held(work).await.map_err(Rejection::from)?;
+    // The handler is done, so a loss of the lock no longer ends this: without a stored response, a repetition
+    // would be handled again. The store refuses the response if another request was handled first.
+    let handled = match handled {
+        Ok((response, Some(stored))) => {
+            let kept = options.keep(pending, &stored, response).await;
+            kept.map_err(CallError::Rejected)
+        }
+        Ok((response, None)) => Ok(response),
+        Err(error) => Err(error),
+    };
     guard.release_before_response().await;
     handled
 }
@@ -200,12 +211,12 @@ impl IdempotencyOptions {
         }
     }
 
-    /// Stores a response, and hands it on.
-    async fn keep<B>(
+    /// Reads a response. Returns the response for the client, and what is stored of it.
+    async fn read<B>(
         &self,
         pending: &PendingResponse,
         response: Response<B>,
-    ) -> Result<Response<LockBody<B>>, Rejection>
+    ) -> (Response<LockBody<B>>, StoredResponse)
     where
         B: Body<Error: Into<BoxError>>,
     {
@@ -213,8 +224,18 @@ impl IdempotencyOptions {
         let (kept, body) = read_response(body, self.max_response).await;
         let kept = Response::from_parts(head.clone(), kept);
         let stored = StoredResponse::new(pending.execution_id, pending.fingerprint, &kept);
-        match self.put(pending, &stored).await {
-            Put::Stored => Ok(Response::from_parts(head, body)),
+        (Response::from_parts(head, body), stored)
+    }
+
+    /// Stores a response, and hands it on.
+    async fn keep<B>(
+        &self,
+        pending: &PendingResponse,
+        stored: &StoredResponse,
+        response: Response<LockBody<B>>,
+    ) -> Result<Response<LockBody<B>>, Rejection> {
+        match self.put(pending, stored).await {
+            Put::Stored => Ok(response),
             // Another request has stored a response, so this request was not alone. Repetitions will get
             // the stored response, so return that one.
             Put::Refused => {
