@@ -76,7 +76,7 @@ pub struct IdempotencyLayer {
     pub(super) options: Arc<IdempotencyOptions>,
 }
 
-/// What happens to requests without a key. One whose key is empty or invalid is rejected in any case.
+/// What happens to requests without a key. Requests with an empty or invalid key are always rejected.
 ///
 /// The example of [`IdempotencyLayer`] sets it.
 #[non_exhaustive]

@@ -298,7 +298,7 @@ mod sql {
         );
     }
 
-    /// A session begins with the setting of its database, as on a server that is a replica then.
+    /// The database's default makes new sessions read-only, like those of a replica.
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn the_connection_to_a_server_that_refuses_writes_is_replaced() {
