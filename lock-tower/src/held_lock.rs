@@ -86,7 +86,8 @@ pub enum NotHeld {
     /// The locks were released.
     #[error("the lock has been released")]
     Released,
-    /// The lock service did not answer, and the service is configured to run without a lock.
+    /// The lock service did not answer, and the service is configured to run without a lock. As a response,
+    /// `Retry-After` is 1 s, whatever the locker says.
     #[error("the lock service was unavailable, the request runs without its lock")]
     Unprotected,
 }

@@ -59,7 +59,7 @@ mod service;
 
 pub use crate::held_lock::{HeldLock, LockerGuard, NotHeld};
 pub use crate::keys::extractor::{KeyError, KeyExtractor, Keys};
-pub use crate::layer::options::*;
+pub use crate::layer::options::{HoldUntil, OnDisconnect, OnLost, SafeMethods};
 pub use crate::layer::{BodyError, KeyLock, KeyLockLayer, LockBody};
 pub use crate::locker::{Locker, LockerBuilder, WhenUnavailable};
 pub use crate::rejection::{

@@ -74,7 +74,7 @@ const MAX_KEY_LEN: usize = 255;
 
 /// The value of `Idempotency-Key`: a string in double quotes (RFC 8941, 3.3.3), as the draft has it,
 /// or the same without quotes, as most clients send it. `"8e03"` and `8e03` are one key. An empty key is
-/// invalid and not missing: its client relies on protection.
+/// invalid, not missing, because its client expects protection.
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<String, KeyError> {
     let origin = NameOrigin::new("header", IDEMPOTENCY_KEY.as_str());
     let text = match header_value(headers, &IDEMPOTENCY_KEY) {

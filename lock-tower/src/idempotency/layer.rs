@@ -76,7 +76,7 @@ pub struct IdempotencyLayer {
     pub(super) options: Arc<IdempotencyOptions>,
 }
 
-/// What happens to requests without a key. One whose key is empty or invalid is rejected in any case.
+/// What happens to requests without a key. Requests with an empty or invalid key are always rejected.
 ///
 /// The example of [`IdempotencyLayer`] sets it.
 #[non_exhaustive]
@@ -178,8 +178,9 @@ impl IdempotencyLayer {
         self.change(|options| options.max_response = bytes)
     }
 
-    /// Sets the timeout of the store. Default: 5 s. A write that fails, or gets no reply within a fifth of
-    /// this timeout, is retried up to four times within the timeout, with pauses of 0.75 s in all.
+    /// Sets the timeout of the store. Default: 5 s. A write that fails, or gets no reply within half of the
+    /// time that is left, is retried up to four times, with pauses of 0.75 s in all. A store that needs more
+    /// than half of this timeout for a write, such as for a new connection, may never store a response.
     #[must_use]
     pub fn with_store_timeout(self, limit: Duration) -> Self {
         self.change(|options| options.store_timeout = limit)

@@ -15,7 +15,8 @@
 //! | has the key of another request | 422 |
 //! | comes while stored responses cannot be read | 503, the handler does not run |
 //! | comes while the lock service cannot be reached | the stored response, or 503; or it is handled without a lock: [`Bypass`] |
-//! | lost its lock while it was handled | 503; the response is not stored, unless it already was |
+//! | lost its lock before its response was complete | 503; the response is not stored, unless the handler stored it |
+//! | lost its lock while its response was stored | its response |
 //! | was not alone under its lock | the stored response; 503 if that is of another request |
 //!
 //! "Another request" is one whose method, path, query or body differs: their hash is stored with
@@ -44,8 +45,9 @@
 //!
 //! - if its response is not [stored](IdempotencyLayer::with_stored), as every 5xx, 401 and 403, if it
 //!   panicked, or if its service returned an error,
-//! - if the lock was lost meanwhile (503): its effects are unknown, and the fencing token in
+//! - if the lock was lost while it ran (503): its effects are unknown, and the fencing token in
 //!   [`HeldLock`](crate::HeldLock) keeps out its late writes,
+//! - if the lock was lost while its response was stored, and a repetition came before the response was there,
 //! - if it ran without a lock, because the layer is configured to allow that,
 //! - if the response could not be stored in several attempts: the client gets it, a warning is logged,
 //!   and a repetition is handled again.

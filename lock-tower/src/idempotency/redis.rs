@@ -20,6 +20,9 @@ use super::{Put, ResponseStore, StoreError, StoredResponse};
 /// request is handled again: use persistence and `maxmemory-policy noeviction`. The Redis key is
 /// `polylock:response:` and the key of the lock. Clones share a connection.
 ///
+/// A demoted server is recognized when it refuses a write. The first lookup after a demotion may read the old
+/// server, and so may others until that write; a repetition whose response is not there is then handled again.
+///
 /// # Examples
 ///
 /// ```no_run
@@ -36,7 +39,7 @@ use super::{Put, ResponseStore, StoreError, StoredResponse};
 #[derive(Clone)]
 pub struct RedisResponses {
     client: Client,
-    connection: Arc<Mutex<Option<MultiplexedConnection>>>,
+    connection: Arc<Mutex<Option<Arc<MultiplexedConnection>>>>,
 }
 
 const KEY_PREFIX: &[u8] = b"polylock:response:";
@@ -62,10 +65,10 @@ impl RedisResponses {
         Ok(store)
     }
 
-    async fn connection(&self) -> RedisResult<MultiplexedConnection> {
+    async fn connection(&self) -> RedisResult<Arc<MultiplexedConnection>> {
         let mut open = self.connection.lock().await;
         if let Some(connection) = &*open {
-            return Ok(connection.clone());
+            return Ok(Arc::clone(connection));
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
@@ -74,21 +77,33 @@ impl RedisResponses {
         let connection = self
             .client
             .get_multiplexed_async_connection_with_config(&config);
-        Ok(open.insert(connection.await?).clone())
+        Ok(Arc::clone(open.insert(Arc::new(connection.await?))))
+    }
+
+    /// Makes the next command connect anew, unless another connection has replaced `used`. Does not wait: a
+    /// command that holds the mutex is connecting, or finds out about `used` itself.
+    fn give_up(&self, used: &Arc<MultiplexedConnection>) {
+        if let Ok(mut open) = self.connection.try_lock()
+            && open.as_ref().is_some_and(|open| Arc::ptr_eq(open, used))
+        {
+            *open = None;
+        }
     }
 
     /// Sends a command. The next command reconnects if the connection is broken or its server is no
     /// primary, or if this command is dropped after a while: a connection without replies may be dead.
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
-        let mut connection = self.connection().await?;
+        let used = self.connection().await?;
+        let mut connection = MultiplexedConnection::clone(&used);
         let mut silence = Silence {
             store: self,
+            used,
             since: Instant::now(),
             is_over: false,
         };
         let result = command.query_async(&mut connection).await;
         if result.as_ref().is_err_and(is_useless_after) {
-            *self.connection.lock().await = None;
+            self.give_up(&silence.used);
         }
         silence.is_over = true;
         result
@@ -108,18 +123,15 @@ fn is_useless_after(error: &RedisError) -> bool {
 /// A command that waits for its answer.
 struct Silence<'a> {
     store: &'a RedisResponses,
+    used: Arc<MultiplexedConnection>,
     since: Instant,
     is_over: bool,
 }
 
 impl Drop for Silence<'_> {
     fn drop(&mut self) {
-        // Another holder of the mutex connects, or is about to find out as well.
-        if !self.is_over
-            && self.since.elapsed() >= SILENCE_LIMIT
-            && let Ok(mut open) = self.store.connection.try_lock()
-        {
-            *open = None;
+        if !self.is_over && self.since.elapsed() >= SILENCE_LIMIT {
+            self.store.give_up(&self.used);
         }
     }
 }

@@ -8,6 +8,7 @@ use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use polylock_core::{LockKey, Mode};
+use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::held_lock::{HeldLock, LockerGuard};
@@ -82,7 +83,7 @@ enum Entered<ReqB, ResB> {
     Passes(ReqB),
 }
 
-/// What happens under the lock, in this order: look, handle, store, release, answer.
+/// What happens to a request that has its lock, in this order: look, handle, store, release, answer.
 async fn handle<S, ReqB, ResB>(
     options: &IdempotencyOptions,
     inner: S,
@@ -98,16 +99,27 @@ where
     let guard = LockerGuard::new(held);
     let work = async {
         if let Some(response) = options.look(&pending.key, pending.fingerprint).await? {
-            return Ok(response);
+            return Ok((response, None));
         }
         let response = call(inner, request).await.map_err(CallError::Inner)?;
         if !(options.stored)(response.status(), response.headers()) {
-            return Ok(response.map(LockBody::inner));
+            return Ok((response.map(LockBody::inner), None));
         }
-        Ok(options.keep(pending, response).await?)
+        let (response, stored) = options.read(pending, response).await;
+        Ok((response, Some(stored)))
     };
-    let handled = guard.run_while_held(work).await;
-    let handled = handled.map_err(Rejection::from)?;
+    let handled: Result<_, CallError<S::Error>> =
+        guard.run_while_held(work).await.map_err(Rejection::from)?;
+    // The handler is done, so a loss of the lock no longer ends this: without a stored response, a repetition
+    // would be handled again. The store refuses the response if another request was handled first.
+    let handled = match handled {
+        Ok((response, Some(stored))) => {
+            let kept = options.keep(pending, &stored, response).await;
+            kept.map_err(CallError::Rejected)
+        }
+        Ok((response, None)) => Ok(response),
+        Err(error) => Err(error),
+    };
     guard.release_before_response().await;
     handled
 }
@@ -199,12 +211,12 @@ impl IdempotencyOptions {
         }
     }
 
-    /// Stores a response, and hands it on.
-    async fn keep<B>(
+    /// Reads a response. Returns the response for the client, and what is stored of it.
+    async fn read<B>(
         &self,
         pending: &PendingResponse,
         response: Response<B>,
-    ) -> Result<Response<LockBody<B>>, Rejection>
+    ) -> (Response<LockBody<B>>, StoredResponse)
     where
         B: Body<Error: Into<BoxError>>,
     {
@@ -212,8 +224,18 @@ impl IdempotencyOptions {
         let (kept, body) = read_response(body, self.max_response).await;
         let kept = Response::from_parts(head.clone(), kept);
         let stored = StoredResponse::new(pending.execution_id, pending.fingerprint, &kept);
-        match self.put(pending, &stored).await {
-            Put::Stored => Ok(Response::from_parts(head, body)),
+        (Response::from_parts(head, body), stored)
+    }
+
+    /// Stores a response, and hands it on.
+    async fn keep<B>(
+        &self,
+        pending: &PendingResponse,
+        stored: &StoredResponse,
+        response: Response<LockBody<B>>,
+    ) -> Result<Response<LockBody<B>>, Rejection> {
+        match self.put(pending, stored).await {
+            Put::Stored => Ok(response),
             // Another request has stored a response, so this request was not alone. Repetitions will get
             // the stored response, so return that one.
             Put::Refused => {
@@ -233,12 +255,15 @@ impl IdempotencyOptions {
     /// retry that finds the response of an earlier attempt counts as stored. So does a failed one: the
     /// handler has run, and the client gets its response.
     async fn put(&self, pending: &PendingResponse, stored: &StoredResponse) -> Put {
+        let began = Instant::now();
         let tries = async {
             let mut pauses = PAUSES.iter();
             loop {
                 let (token, retention) = (pending.fencing_token, pending.retention);
                 let put = self.store.put(&pending.key, stored, token, retention);
-                let error = match in_time(self.store_timeout / ATTEMPTS, put).await {
+                // An attempt without a reply leaves time for the next one, and a slow one can succeed.
+                let left = self.store_timeout.saturating_sub(began.elapsed());
+                let error = match in_time(left / 2, put).await {
                     Ok(put) => return Ok(put),
                     Err(error) => error,
                 };
@@ -262,11 +287,9 @@ async fn in_time<T>(
     done.unwrap_or_else(|_| Err(StoreError::new("the store does not answer in time")))
 }
 
-/// Backoff between attempts to store a response, in milliseconds; the client waits for it.
+/// Backoff between attempts to store a response, in milliseconds; the client waits for it. There is one
+/// attempt more.
 const PAUSES: [u64; 4] = [50, 100, 200, 400];
-/// Max attempts to store a response. Each has its share of the timeout, so that one without a reply does
-/// not use up the time of the others.
-const ATTEMPTS: u32 = 5;
 const UNREADABLE: &str = "stored responses cannot be read, a request is rejected";
 const UNWRITTEN: &str = "a response is not stored, a repetition of its request is handled again";
 

@@ -7,7 +7,8 @@ use http::request::Parts;
 /// [`keys`](crate::keys) has ready-made ones, and closures
 /// `Fn(&Parts) -> Result<Keys, KeyError>` are extractors too. The returned names are in the namespace of
 /// the [`Locker`](crate::Locker); they may be long, and their characters are checked afterwards. An
-/// extractor is called once for each request that takes a lock, and must not block.
+/// extractor is called once for each request that takes a lock, and must not block. `Arc<E>` does not
+/// implement this trait; pass `move |parts: &Parts| shared.keys(parts)`.
 ///
 /// The [examples of `keys`](crate::keys#examples) are such closures.
 pub trait KeyExtractor: Send + Sync + 'static {

@@ -87,7 +87,8 @@ impl KeyLockLayer {
     /// A request that the extractor rejects gets the extractor's response. Parameters of the path are known
     /// only inside a route: add the layer to a `MethodRouter`, which answers methods without a handler
     /// before the layer, or with `Router::route_layer` after the routes. `Router::layer` wraps the fallback
-    /// too, so that a path without a route is answered with 500 in place of 404.
+    /// too, so that a path without a route is answered with 500 in place of 404, unless the method of the
+    /// request is safe and passes.
     #[cfg(feature = "axum")]
     #[must_use]
     pub fn from_extractor<E, F>(locker: Locker, keys: F) -> Self

@@ -60,7 +60,7 @@ pub enum HoldUntil {
     #[default]
     Handler,
     /// When [`HeldLock::release`](crate::HeldLock::release) is called, or the last clone of the
-    /// [`HeldLock`](crate::HeldLock) is dropped, of which the layer has one until the handler is done.
+    /// [`HeldLock`](crate::HeldLock) is dropped. The layer keeps a clone until the handler is done.
     Manual,
 }
 
@@ -75,9 +75,9 @@ pub enum OnDisconnect {
     /// The default of [`KeyLockLayer`].
     #[default]
     Cancel,
-    /// It runs to completion in its own task, and keeps the lock until then. The handler of a request that
-    /// passes without a lock is dropped, as without this layer. The default of
-    /// [`IdempotencyLayer`](crate::idempotency::IdempotencyLayer).
+    /// It runs to completion in its own task, and keeps the lock until then. A request that needs no lock
+    /// ([`Keys::Skip`](crate::Keys::Skip), a safe method, no idempotency key) is not run to completion. The
+    /// default of [`IdempotencyLayer`](crate::idempotency::IdempotencyLayer).
     RunToCompletion,
 }
 

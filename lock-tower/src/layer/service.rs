@@ -155,7 +155,7 @@ impl LayerOptions {
         }
     }
 
-    /// Adds the opt-in headers; `waited` is read with [`LayerOptions::server_timing`] alone.
+    /// Adds the opt-in headers; `waited` is `Some` only with `server_timing`.
     fn decorate<B>(
         &self,
         mut response: Response<LockBody<B>>,

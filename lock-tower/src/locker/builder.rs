@@ -170,7 +170,8 @@ impl LockerBuilder {
     /// Sets how many requests may wait in this process for all keys. Default: 4,096. For each key, one
     /// request is not counted, or as many as there are [permits](Self::permits). Requests that
     /// [share](crate::SafeMethods::Shared) a lock count while they acquire it, although they may get it at
-    /// once: with 0, requests with one key are served one at a time.
+    /// once. With 0 and no permits, a second request with the same key is rejected (429) while the first
+    /// acquires or holds it, also if both only read.
     pub fn max_waiters(mut self, max: usize) -> Self {
         self.options.limits.waiters = max;
         self
@@ -183,7 +184,7 @@ impl LockerBuilder {
     }
 
     /// Sets the retry delay for rejected clients. Default: 1 s, the minimum that
-    /// `Retry-After` can express.
+    /// `Retry-After` can express. A handler that returns [`NotHeld`](crate::NotHeld) does not use it.
     pub fn retry_after(mut self, after: Duration) -> Self {
         self.options.retry_after = after;
         self

@@ -1,10 +1,16 @@
 //! Faults of the store and of the lock service.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
 use polylock_core::memory::Reachable;
+use polylock_tower::HeldLock;
 use polylock_tower::idempotency::ResponseStore as _;
+use tokio::sync::mpsc;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use super::support::{Handler, Payments, Scene, StoreFault, post};
@@ -70,6 +76,18 @@ async fn a_put_without_an_answer_is_repeated_in_time() {
     assert!(send(&service, post("a")).await.is_replayed());
 }
 
+/// As one that connects anew for each put.
+#[tokio::test(start_paused = true)]
+async fn a_put_that_takes_seconds_is_not_dropped() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer());
+    let slow = StoreFault::SlowPuts(Duration::from_secs(2));
+    scene.store.set(slow);
+    assert_eq!(send(&service, post("a")).await.body, "charge 1");
+    let again = send(&service, post("a")).await;
+    assert!(again.is_replayed(), "{again:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_finds_another_response_was_not_alone() {
     let (scene, payments) = (Scene::new(), Payments::default());
@@ -121,6 +139,34 @@ async fn a_handler_that_loses_its_lock_is_dropped_and_nothing_is_stored() {
     assert!(!seen.headers.contains_key("retry-after"));
     assert!(scene.store.kept.is_empty());
     assert_eq!(send(&service, post("a")).await.body, "charge 2");
+}
+
+/// The handler has done its work under the lock.
+#[tokio::test(start_paused = true)]
+async fn a_response_is_stored_and_returned_although_the_lock_is_lost_meanwhile() {
+    let scene = Scene::new();
+    let (handling, mut handled) = mpsc::unbounded_channel();
+    let handler = Handler::new(service_fn(move |request: Request<Full<Bytes>>| {
+        let held = request.extensions().get::<HeldLock>().cloned();
+        let held = held.expect("the layer has put it there");
+        handling.send(held).expect("the test is there");
+        async { Ok(Response::new(Full::from("paid"))) }
+    }));
+    let service = scene.layer().layer(handler);
+    scene.store.set(StoreFault::WaitingPuts);
+    let lost = async {
+        let puts = &scene.store.puts;
+        until("a put waits", || puts.load(Ordering::SeqCst) > 0).await;
+        break_lock(&scene.memory, "pay:/a".to_owned()).await;
+        let held: HeldLock = handled.recv().await.expect("it was handled");
+        held.lost().in_time("the loss").await;
+        scene.store.gate.notify_one();
+    };
+    let (seen, ()) = tokio::join!(send(&service, post("a")), lost);
+    assert_eq!((seen.status, &seen.body[..]), (200, "paid"));
+    assert!(!seen.is_replayed());
+    let again = send(&service, post("a")).await;
+    assert_eq!((again.is_replayed(), &again.body[..]), (true, "paid"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -107,6 +107,7 @@ async fn memory() {
 
 #[cfg(feature = "redis")]
 mod redis {
+    use futures_util::FutureExt as _;
     use lock_testkit::proxy::{Direction, Proxy};
     use lock_testkit::servers::{RedisOptions, RedisServer};
     use polylock_tower::idempotency::RedisResponses;
@@ -162,6 +163,29 @@ mod redis {
         server.command(&["REPLICAOF", "NO", "ONE"]);
         let again = put(&store, &key("a"), &text(1), None, DAY).await;
         assert_eq!(again, Put::Stored);
+        assert_eq!(proxy.connections(), connections + 1);
+    }
+
+    #[tokio::test]
+    async fn a_late_refusal_of_a_former_connection_leaves_the_current_one() {
+        let server = RedisServer::start(RedisOptions::new());
+        let proxy = Proxy::start(server.port());
+        let store = RedisResponses::connect(&proxy.url()).await.unwrap();
+        let connections = proxy.connections();
+        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+        let (late_key, key, response) = (key("late"), key("a"), text(1));
+        let mut late = store.put(&late_key, &response, None, DAY);
+        // Sends the command; its reply is not read before the next poll.
+        let replied = (&mut late).now_or_never();
+        assert!(replied.is_none(), "{replied:?}");
+        let refused = store.put(&key, &response, None, DAY).await;
+        assert!(refused.is_err(), "{refused:?}");
+        server.command(&["REPLICAOF", "NO", "ONE"]);
+        let again = put(&store, &key, &response, None, DAY).await;
+        assert_eq!(again, Put::Stored);
+        let late = late.await;
+        assert!(late.is_err(), "{late:?}");
+        assert_eq!(get(&store, &key).await, Some(response));
         assert_eq!(proxy.connections(), connections + 1);
     }
 
@@ -274,7 +298,7 @@ mod sql {
         );
     }
 
-    /// A session begins with the setting of its database, as on a server that is a replica then.
+    /// The database's default makes new sessions read-only, like those of a replica.
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn the_connection_to_a_server_that_refuses_writes_is_replaced() {

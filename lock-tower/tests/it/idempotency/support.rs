@@ -15,6 +15,7 @@ use polylock_tower::idempotency::{
     StoredResponse,
 };
 use polylock_tower::{Locker, LockerBuilder};
+use tokio::sync::Notify;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer as _, service_fn};
 
@@ -65,6 +66,10 @@ pub(crate) struct Store {
     fault: Mutex<StoreFault>,
     /// The number of lookups.
     pub(crate) looks: AtomicUsize,
+    /// The number of puts.
+    pub(crate) puts: AtomicUsize,
+    /// Lets a put go on that waits.
+    pub(crate) gate: Notify,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,8 +83,12 @@ pub(crate) enum StoreFault {
     Silent,
     /// Does not answer one put.
     SilentPut,
+    /// Puts take this long, and do nothing if they are dropped before.
+    SlowPuts(Duration),
     Unreadable,
     Unwritable,
+    /// Puts wait at the gate.
+    WaitingPuts,
 }
 
 impl Store {
@@ -110,6 +119,7 @@ impl ResponseStore for Store {
         token: Option<FencingToken>,
         retention: Duration,
     ) -> Result<Put, StoreError> {
+        self.puts.fetch_add(1, Ordering::SeqCst);
         match self.fault() {
             StoreFault::LosesPuts(left @ 1..) => {
                 self.set(StoreFault::LosesPuts(left - 1));
@@ -123,7 +133,15 @@ impl ResponseStore for Store {
                 self.set(StoreFault::None);
                 std::future::pending().await
             }
+            StoreFault::SlowPuts(time) => {
+                tokio::time::sleep(time).await;
+                self.kept.put(key, response, token, retention).await
+            }
             StoreFault::Unwritable => Err(StoreError::new("the store is down")),
+            StoreFault::WaitingPuts => {
+                self.gate.notified().await;
+                self.kept.put(key, response, token, retention).await
+            }
             _ => self.kept.put(key, response, token, retention).await,
         }
     }

@@ -124,6 +124,9 @@ async fn what_has_no_route_takes_no_lock() {
     assert_eq!(posted(&behind, "/nowhere").await.0, 404);
     let around_fallback = router().layer(layer.clone());
     assert_eq!(posted(&around_fallback, "/nowhere").await.0, 500);
+    let get = Request::get("/nowhere").body(Body::empty());
+    let passed = send(&around_fallback, get.expect("a request")).await;
+    assert_eq!(passed.status, 404);
     let around = Router::new().fallback_service(layer.layer(router()));
     assert_eq!(posted(&around, "/a/42").await.0, 500);
 }
