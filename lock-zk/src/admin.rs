@@ -181,8 +181,9 @@ impl ZkClient {
 /// How many locks are read at once.
 const AT_ONCE: usize = 64;
 
-/// Reads a lock from its directory, after a `sync`: the server of this client may lag. A leader that was
-/// replaced answers both by itself, for up to `syncLimit` ticks.
+/// Reads a lock from its directory, after a `sync`, because the server of this client may lag. A leader
+/// that was replaced answers `sync` and reads alone for up to `syncLimit` ticks, so the result may still be
+/// old.
 async fn view_now(
     session: &ZkSession,
     directory: &Directory,

@@ -138,9 +138,11 @@ impl Drop for Moving<'_> {
                         return session.end_move(id, path, &is_deleted_in_background);
                     }
                     Ok(None) => return session.node_gone(id, &path),
-                    Err(failure) if failure.is_ambiguous() => {}
+                    // The end of the session is reported by itself.
+                    Err(failure) if failure.is_over() => return,
+                    Err(failure) if failure.is_ambiguous() || failure.is_retryable() => {}
                     // The release says what is wrong.
-                    Err(_) => return,
+                    Err(_) => return session.lose(id),
                 }
                 drop(session);
                 sleep(RETRY_BACKOFF).await;

@@ -287,8 +287,8 @@ pub(crate) struct ZkNode {
 /// now.
 ///
 /// The requests of a session are carried out in their order, so this comes after the request that may
-/// have created the node. A committed write precedes the list: a leader that was replaced answers a
-/// `sync` without the others, and may not have the node, but it commits nothing.
+/// have created the node. A leader that was replaced may not have the node, and answers `sync` without
+/// the other servers. It commits nothing, so a committed write precedes the list.
 pub(crate) async fn find(
     session: &ZkSession,
     directory: &Directory,
@@ -299,8 +299,8 @@ pub(crate) async fn find(
     let listed = async { client.list_children(directory.path()).await };
     let (written, listed) = join!(session.prove(), listed);
     match written {
-        // The root is gone with all nodes; a majority has agreed to that answer as well.
-        Ok(()) | Err(ClientError::NoNode) => {}
+        // A refused write is stored by a majority as well: the root is gone, or its ACL has changed.
+        Ok(()) | Err(ClientError::NoNode | ClientError::NoAuth) => {}
         Err(error) => return Err(error.into()),
     }
     let names = match listed {
@@ -319,10 +319,9 @@ pub(crate) async fn find(
     };
     if !session.owns(&stat) {
         // The client has another session than it knows of; nothing can be said of this one. The other
-        // may last, and the node with it: the request to delete it leaves here, after its holder was
-        // notified.
+        // may last, and the node with it. It is deleted after its holder was notified.
         session.end();
-        drop(client.delete(&path, None));
+        session.delete_nodes([path.into()]);
         return Err(ClientError::SessionExpired.into());
     }
     let czxid = stat.czxid;

@@ -16,8 +16,8 @@ use crate::session::ZkSession;
 use crate::session::connect::make_root;
 
 impl ZkClient {
-    /// Reads a record, after a `sync`: the server of this client may lag. A leader that was replaced answers
-    /// both by itself, for up to `syncLimit` ticks, and may not have the last record.
+    /// Reads a record, after a `sync`, because the server of this client may lag. A leader that was replaced
+    /// answers `sync` and reads alone for up to `syncLimit` ticks, so the record may still be an older one.
     pub(crate) async fn read_record(&self, key: &LockKey) -> Result<Option<Record>, ZkFailure> {
         let (session, path) = (self.session().await?, path(key));
         // Both are sent here, in this order.

@@ -116,9 +116,11 @@ mod tests {
                 .collect()
         };
         // The numbers of p, q, and so on; those whose node is there, by their creation; the order.
-        let cases: [(&[i32], &str, &str); 2] = [
+        let cases: [(&[i32], &str, &str); 3] = [
             // Equal numbers, and a node that is gone.
             (&[i32::MAX, i32::MAX, i32::MAX - 1], "qp", "qp"),
+            // The counter has wrapped.
+            (&[i32::MAX, i32::MIN, -1], "pqr", "pqr"),
             // One whose number is not used up keeps it, whenever its node was created.
             (&[last - 1, last, last + 1, 7], "rqp", "sprq"),
         ];

@@ -51,7 +51,7 @@ async fn heartbeat(session: &Weak<ZkSession>, at: Instant) -> Option<Duration> {
     let sent = session.engine.now();
     let is_answered = if session.is_doubted() {
         if session.is_moving() {
-            // All nodes are looked for once each has a known name.
+            // The nodes are checked only when no downgrade is in progress.
             return Some(RETRY_BACKOFF);
         }
         session.look_at_nodes().await

@@ -73,6 +73,11 @@ impl SessionLocks {
         self.0.values().map(|held| held.control.clone()).collect()
     }
 
+    /// The handle of the holder of a lock.
+    pub(super) fn control(&self, id: LeaseId) -> Option<LeaseControl> {
+        Some(self.0.get(&id)?.control.clone())
+    }
+
     /// The node at the path is gone; the holder of its lock, unless it was notified.
     pub(super) fn gone(&mut self, id: LeaseId, path: &str) -> Option<LeaseControl> {
         let held = self.0.get_mut(&id).filter(|held| &*held.path == path)?;

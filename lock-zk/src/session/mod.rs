@@ -185,9 +185,18 @@ impl ZkSession {
         }
     }
 
+    /// The node of a lock cannot be looked for: only this lock is lost, and not all of the session.
+    pub(crate) fn lose(&self, id: LeaseId) {
+        // A copy, because the lock may leave when its holder is notified.
+        let control = lock(&self.locks).control(id);
+        if let Some(control) = control {
+            control.lose(LostReason::Unreachable);
+        }
+    }
+
     /// Deletes the nodes of lost locks in the background: the server may keep the session for as long as
     /// any of their guards exists. Holders are notified before.
-    fn delete_nodes(&self, paths: impl IntoIterator<Item = Arc<str>>) {
+    pub(crate) fn delete_nodes(&self, paths: impl IntoIterator<Item = Arc<str>>) {
         let client = &self.client;
         let deletions = paths.into_iter().map(|path| {
             let client = client.clone();

@@ -2,14 +2,14 @@
 
 use lock_testkit::polled;
 use lock_testkit::proxy::{Command, Fate, Then};
-use polylock_core::{DistributedLock, ErrorKind, LockGuard, Released};
+use polylock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Released};
 use polylock_zk::ZooKeeper;
 use tokio::runtime::{Builder, Runtime};
 use zookeeper_client::{Acl, AuthId, Permission};
 
 use crate::support::{
-    Place, SESSION, SOON, is_check, is_entry, is_exchange, ms, release_clean, request, take, until,
-    waiting,
+    Place, SESSION, SOON, is_check, is_entry, is_exchange, loss, ms, release_clean, request, take,
+    until, waiting,
 };
 
 #[tokio::test]
@@ -62,9 +62,9 @@ async fn a_node_counts_as_missing_only_behind_a_committed_write() {
     lost.met(SOON).await;
     acquisition.abort();
     drop(acquisition.await);
+    writes.met(SOON).await;
     let is_over = locks.shutdown(ms(500)).await;
     assert!(!is_over, "a list is believed without a committed write");
-    assert!(writes.struck() > 0);
     place.proxy().clear();
     place.assert_nothing_left(&[&locks], "a").await;
     place.assert_free("a").await;
@@ -101,7 +101,9 @@ async fn a_downgrade_dropped_wherever_its_request_is_leaves_no_node() {
 async fn a_node_that_was_not_deleted_by_its_owner_was_lost() {
     let place = Place::new().await;
     let locks = place.patient().await;
-    let guard = refused_downgrade(&place, &locks).await;
+    let guard = refused_downgrade(&place, &locks, no_creation()).await;
+    // The client looks for the node after the downgrade as well, and watches it then.
+    tokio::time::sleep(ms(500)).await;
     // The release looks for the node, at first in vain, and an operator comes before its delete.
     let lost = place.proxy().plan(is_check, Fate::LostReply(Then::Cut));
     let is_end = |command: &Command| command.is("DELETE");
@@ -122,7 +124,7 @@ async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
     for held_for in [ms(0), ms(500)] {
         let place = Place::new().await;
         let locks = place.patient().await;
-        let guard = refused_downgrade(&place, &locks).await;
+        let guard = refused_downgrade(&place, &locks, no_creation()).await;
         tokio::time::sleep(held_for).await;
         assert!(guard.is_held() && is_reader_only(&place).await);
         release_clean(guard).await;
@@ -132,7 +134,7 @@ async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
 
 /// A holder that does not know the name of its node: the reply to its downgrade was lost, and the server
 /// refuses the repetition before it sees that the node is there.
-async fn refused_downgrade(place: &Place, locks: &ZooKeeper) -> LockGuard {
+async fn refused_downgrade(place: &Place, locks: &ZooKeeper, left: Permission) -> LockGuard {
     let mut guard = take(locks, "a").await;
     place.proxy().refuse();
     let lost = Fate::LostReply(Then::Cut);
@@ -142,8 +144,7 @@ async fn refused_downgrade(place: &Place, locks: &ZooKeeper) -> LockGuard {
     let is_exchanged = async || is_reader_only(place).await;
     until("the server has made the exchange", is_exchanged).await;
     let directory = place.tree().directory("a");
-    let no_creation = Permission::READ | Permission::DELETE | Permission::ADMIN;
-    let acl = [Acl::new(no_creation, AuthId::anyone())];
+    let acl = [Acl::new(left, AuthId::anyone())];
     let set = place.tree().client().set_acl(&directory, &acl, None);
     set.await.expect("it is set");
     place.proxy().accept();
@@ -152,6 +153,24 @@ async fn refused_downgrade(place: &Place, locks: &ZooKeeper) -> LockGuard {
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.is_outcome_unknown());
     guard
+}
+
+fn no_creation() -> Permission {
+    Permission::READ | Permission::DELETE | Permission::ADMIN
+}
+
+#[tokio::test]
+async fn a_downgrade_whose_node_cannot_be_looked_for_loses_no_other_lock() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let other = take(&locks, "b").await;
+    let unreadable = Permission::DELETE | Permission::ADMIN;
+    let guard = refused_downgrade(&place, &locks, unreadable).await;
+    assert_eq!(loss(&guard).await, LostReason::Unreachable);
+    place.proxy().cut();
+    tokio::time::sleep(SESSION * 2).await;
+    assert!(other.is_held(), "{:?}", other.lost().reason());
+    release_clean(other).await;
 }
 
 async fn is_reader_only(place: &Place) -> bool {
@@ -169,10 +188,7 @@ async fn the_loss_of_a_lock_whose_downgrade_was_dropped_is_signaled() {
     for node in place.tree().nodes("a").await {
         place.tree().delete("a", &node).await;
     }
-    assert_eq!(
-        crate::support::loss(&guard).await,
-        polylock_core::LostReason::Broken
-    );
+    assert_eq!(loss(&guard).await, LostReason::Broken);
 }
 
 fn runtime() -> Runtime {

@@ -93,7 +93,7 @@ async fn a_client_with_many_locks_of_long_names_survives_a_broken_connection() {
     join_all(ended).await;
 }
 
-/// A list that leaves before the heartbeat could be older than that.
+/// A list that is sent before the heartbeat could be older than it.
 #[tokio::test]
 async fn the_nodes_are_listed_behind_the_heartbeat_after_a_reconnect() {
     let place = Place::new().await;
@@ -246,22 +246,16 @@ async fn reason_lost_before_granted(
     guard: &LockGuard,
     next: JoinHandle<Result<LockGuard>>,
 ) -> LostReason {
-    let began = Instant::now();
     let lost = async {
         let lost = timeout(SOON * 24, guard.lost().into_future()).await;
-        let reason = lost.expect("the holder was not notified of its loss");
-        (reason, began.elapsed())
+        lost.expect("the holder was not notified of its loss")
     };
     let granted = async {
         let next = granted(next).await;
-        (next, began.elapsed())
+        assert!(!guard.is_held(), "two held {}", guard.key());
+        next
     };
-    let ((reason, lost), (_next, granted)) = tokio::join!(lost, granted);
-    assert!(
-        lost < granted,
-        "two held {}: granted after {granted:?}, lost after {lost:?} ({reason:?})",
-        guard.key()
-    );
+    let (reason, _next) = tokio::join!(lost, granted);
     reason
 }
 
