@@ -12,7 +12,7 @@ use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer
 use polylock_core::{DistributedLock, LockGuard, LostReason, Result, Wait};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use zookeeper_client::{Client, Error};
 
 use crate::support::exchange::Exchange;
