@@ -152,5 +152,5 @@ impl SqlConfig {
     }
 }
 
-/// Each pool of connections that renewals use has all of its places.
+/// One reserved connection for each renewal that may run at once, also for those that wait for a locked row.
 const RESERVED_FOR_RENEWALS: usize = RENEWERS + POOL_LOCK_WAITS;

@@ -65,7 +65,10 @@ impl Actor {
                 }
             }
             Err(failure) => {
-                self.undo(&key, is_shared).await;
+                // The end of the session frees the lock as well.
+                if !self.is_over {
+                    self.undo(&key, is_shared).await;
+                }
                 // The pooler has switched to another server.
                 self.is_over |= failure.is_late();
                 drop(take.reply.send(Err(failure)));
@@ -253,12 +256,14 @@ impl Actor {
         if row.get(column::ADMITTED).and_then(SqlValue::int) == Some(0) {
             return Err(ended());
         }
-        let waited = u64::try_from(get(column::ELAPSED)?).unwrap_or(0);
-        let granted = granted_at(
-            sent,
-            Duration::from_micros(waited),
-            self.context.engine.now(),
-        );
+        let waited = u64::try_from(get(column::ELAPSED)?).ok();
+        let waited = waited.map(Duration::from_micros);
+        let (context, now) = (&self.context, self.context.engine.now());
+        let margin = context.timeout - context.trusted_for();
+        let granted = granted_at(sent, waited, now, margin).filter(|granted| {
+            // An older one is a poor proof of the session.
+            now.since(*granted) < context.probe_every()
+        });
         Ok(Some(SessionStep::Got(Got {
             since: granted.unwrap_or(sent),
             is_measured: granted.is_some(),
@@ -269,7 +274,7 @@ impl Actor {
         })))
     }
 
-    /// Proves a session by a probe where the request of the lock may be too old to do so.
+    /// Proves a session by a probe if the request of the lock may be too old to do so.
     async fn confirm(&mut self, got: Got) -> Result<Got, SqlFailure> {
         self.set_number(got);
         let since = self.context.engine.now();
@@ -328,7 +333,7 @@ impl Actor {
         is_undone
     }
 
-    /// The same for an acquisition that goes on in this session.
+    /// Undoes, or fails if the session ends: for an acquisition that continues in it.
     async fn undo_or_end(&mut self, key: &LockKey, is_shared: bool) -> Result<(), SqlFailure> {
         match self.undo(key, is_shared).await {
             true => Ok(()),
@@ -338,9 +343,15 @@ impl Actor {
 }
 
 /// When a lock was granted that was requested at `sent`: after the wait at the server, without the time
-/// of the reply. `None` if a clock change there has made the wait longer than it can be.
-fn granted_at(sent: Moment, waited: Duration, now: Moment) -> Option<Moment> {
-    let granted = sent + waited;
+/// of the reply. `None` if it cannot be told, because the clock of the server, which measures the wait,
+/// was set meanwhile, or may have been set by more than `margin`, by which a session outlasts its trust.
+fn granted_at(
+    sent: Moment,
+    waited: Option<Duration>,
+    now: Moment,
+    margin: Duration,
+) -> Option<Moment> {
+    let granted = sent + waited.filter(|waited| *waited <= margin)?;
     (granted <= now).then_some(granted)
 }
 
@@ -372,11 +383,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_that_ends_in_the_future_was_not_measured() {
+    fn a_wait_that_the_clock_of_the_server_has_changed_was_not_measured() {
         let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
-        for (waited, granted) in [(0, Some(at(10))), (50, Some(at(60))), (51, None)] {
-            let waited = Duration::from_secs(waited);
-            assert_eq!(granted_at(at(10), waited, at(60)), granted, "{waited:?}");
+        let cases = [
+            (Some(0), Some(at(10))),
+            (Some(2), Some(at(12))),
+            // It ends in the future, or is below 0.
+            (Some(3), None),
+            (Some(4), None),
+            (None, None),
+        ];
+        for (waited, granted) in cases {
+            let waited = waited.map(Duration::from_secs);
+            let margin = Duration::from_secs(3);
+            let found = granted_at(at(10), waited, at(12), margin);
+            assert_eq!(found, granted, "{waited:?}");
         }
+        let late = granted_at(
+            at(10),
+            Some(Duration::from_secs(4)),
+            at(60),
+            Duration::from_secs(3),
+        );
+        assert_eq!(late, None, "longer than the margin");
     }
 }

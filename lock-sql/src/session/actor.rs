@@ -163,8 +163,19 @@ impl Actor {
             self.stop_watching();
             self.run(command).await;
             self.watch_at = Some(Instant::now() + WATCH_AFTER);
+            if self.is_probe_late() {
+                self.probe().await;
+            }
         }
         self.end();
+    }
+
+    /// Whether a probe is due that a session with many commands has put off. Only a probe shows that the
+    /// server is still the primary.
+    fn is_probe_late(&self) -> bool {
+        let due = self.probed + self.context.probe_every();
+        let can_probe = !self.held.is_empty() && self.connection.is_some() && !self.is_over;
+        can_probe && due <= Instant::now()
     }
 
     async fn run(&mut self, command: SessionCommand) {
@@ -404,7 +415,8 @@ impl Actor {
     /// that does not have the lock, and so counts for nothing.
     fn clear_record(&self, sql: Arc<Sql>, args: Args, recording: Option<watch::Receiver<()>>) {
         let context = Arc::clone(&self.context);
-        self.context.engine.spawn_service(async move {
+        // Counted: a shutdown waits for it, because the record of a reader would stay for ever.
+        self.context.engine.spawn(async move {
             if let Some(recording) = recording {
                 recorded(recording).await;
             }

@@ -29,8 +29,8 @@ pub(super) struct SharedHolder {
 }
 
 impl Actor {
-    /// Records the holders whose record is due by `due`, or all of them. Only their release waits
-    /// for it, in a session without other locks.
+    /// Records the holders whose record is due by `due`, or all of them. In a session of one
+    /// lock, the release waits for it; so does a downgrade.
     pub(super) fn record_holders(&mut self, due: Option<Instant>) {
         let is_due = |at: Instant| due.is_none_or(|due| at <= due);
         let ids = self.held.iter();

@@ -101,8 +101,8 @@ impl LockRows {
 /// How long the place of a waiter lasts without a renewal. The waiter polls several times as often.
 pub(crate) const TICKET: Duration = Duration::from_secs(1);
 
-/// No place of a waiter ends later than this from now, not even if the statement that wrote it waited for a
-/// moment: one that does was written before the clock was set back.
+/// The latest end of the place of a waiter, counted from now. A later end was written before the clock was
+/// set back.
 pub(crate) const FAR: Duration = Duration::from_secs(2);
 
 /// Further waiters have no place, to limit the cost of a poll.

@@ -288,8 +288,8 @@ const SETTINGS: &str = "DEALLOCATE ALL;
         'bytea_output');
     ";
 
-/// By which the server notices a client that is gone after the timeout of a session; not every system
-/// has them.
+/// Settings that make the server end the connection of an unreachable client after the timeout of a
+/// session; not every system has them.
 pub(crate) fn settings(timeout: Duration) -> Arc<Sql> {
     let (idle, interval, count) = keepalives(timeout);
     Sql::new(format!(

@@ -223,6 +223,8 @@ async fn a_locked_table_costs_no_lock_beside_the_one_released(site: Site) {
     .await;
     let released = second.release().await.expect("it is released");
     assert_eq!(released, Released::Clean);
+    let still_locked = site.number(&is_locked).await > 0;
+    assert!(still_locked, "the release has waited for the table");
     locked.await.expect("no panic");
     assert!(first.is_held(), "{:?}", first.lost().reason());
     first.release().await.expect("it is released");
