@@ -14,13 +14,29 @@ use crate::quorum::is_too_few;
 pub(crate) struct HeldRedisLeases {
     leases: Mutex<HashMap<LeaseId, HeldRedisLease>>,
     nodes: usize,
-    /// The last check after a gap, which may be still to come.
-    last_check: Mutex<Option<Instant>>,
+    last_check: Mutex<Option<GapCheck>>,
 }
 
-/// Min time between two checks after a gap. A connection that breaks again and again would otherwise
-/// cause as many renewals.
+/// When the last check after a gap ran, or when the next one is due.
+#[derive(Clone, Copy, Debug)]
+struct GapCheck {
+    at: Instant,
+    /// How many before it each came soon after the one before.
+    repeated: u32,
+}
+
+impl GapCheck {
+    /// Min time until the next one. A connection that breaks again and again, such as one to a server
+    /// that is too slow or was demoted, would otherwise cause as many renewals.
+    fn interval(self) -> Duration {
+        CHECK_INTERVAL * 2_u32.pow(self.repeated.saturating_sub(2).min(MAX_DOUBLINGS))
+    }
+}
+
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Up to 8 s.
+const MAX_DOUBLINGS: u32 = 3;
 
 /// A lease that this process holds.
 #[derive(Clone, Debug)]
@@ -112,8 +128,8 @@ impl HeldRedisLeases {
         }
     }
 
-    /// Renews all leases after messages may have been missed: at once, or `CHECK_INTERVAL` after the last
-    /// such check.
+    /// Renews all leases with automatic renewal after messages may have been missed: at once, or an
+    /// interval after the last such check. The interval grows while gaps keep coming.
     pub(crate) fn check_after_gap(self: &Arc<Self>, engine: &Engine) {
         if self.lock().is_empty() {
             return;
@@ -138,13 +154,21 @@ impl HeldRedisLeases {
     fn next_check(&self, now: Instant) -> Option<Instant> {
         let last = self.last_check.lock();
         let mut last = last.unwrap_or_else(PoisonError::into_inner);
-        let due = match *last {
-            Some(last) if last > now => return None,
-            Some(last) => now.max(last + CHECK_INTERVAL),
-            None => now,
+        let check = match *last {
+            Some(last) if last.at > now => return None,
+            Some(last) if now < last.at + last.interval() * 2 => {
+                let repeated = last.repeated + 1;
+                let next = GapCheck { repeated, ..last };
+                let at = now.max(last.at + next.interval());
+                GapCheck { at, repeated }
+            }
+            _ => GapCheck {
+                at: now,
+                repeated: 0,
+            },
         };
-        *last = Some(due);
-        Some(due)
+        *last = Some(check);
+        Some(check.at)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, HeldRedisLease>> {
@@ -171,5 +195,20 @@ mod tests {
         ] {
             assert_eq!(leases.next_check(at(gap)), due.map(at), "{gap}");
         }
+    }
+
+    #[test]
+    fn gaps_that_do_not_end_cause_a_check_in_8_s() {
+        let leases = HeldRedisLeases::on(1);
+        let start = Instant::now();
+        let seconds = |n| start + Duration::from_secs(n);
+        let mut checks = Vec::new();
+        for n in 0..60 {
+            checks.extend(leases.next_check(seconds(n)));
+        }
+        let expected = [0, 1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64].map(seconds);
+        assert_eq!(checks, expected);
+        // After a quiet time, at once.
+        assert_eq!(leases.next_check(seconds(90)), Some(seconds(90)));
     }
 }

@@ -25,7 +25,7 @@ pub(crate) type Note<'a> = dyn Fn(LeaseId) -> Option<String> + Send + Sync + 'a;
 /// The keys of a lock that a renewal uses.
 #[derive(Clone, Copy, Debug)]
 enum RenewalKeys {
-    /// Of one lock; whether a lost lease was broken is not found out.
+    /// The LOCK of a single lease: the reply does not say whether it was broken.
     Lock,
     LockAndNotes,
 }
@@ -74,7 +74,8 @@ impl Server {
             };
             let mut extended = self.extend_with(due, scope, note, wait).await;
             if let (RenewalKeys::Lock, Ok((states, _))) = (scope, &mut extended) {
-                self.find_broken(due, states, left / 4).await;
+                let left = limit.saturating_duration_since(Instant::now());
+                self.find_broken(due, states, left / 2).await;
             }
             (wait, extended)
         };

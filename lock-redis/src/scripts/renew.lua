@@ -1,7 +1,7 @@
 -- Extends leases; takes none that has ended.
 --
--- KEYS, for each lock: LOCK, NOTES; or one LOCK alone. ARGV, for each lock: id, ttl (ms), "least" or "exact", and what is
--- to be stored, "<token>|<held for (ms)>" or "".
+-- KEYS: LOCK and NOTES of each lock, or LOCK alone for a single one. ARGV, for each lock: id, ttl (ms), "least" or
+-- "exact", and what is to be stored, "<token>|<held for (ms)>" or "".
 -- With "least", none is shorter afterwards: a request that is late must not cut a lease that was extended.
 -- Gives for each 1 if it is held, 2 if an administrator broke it, the error of a missing right, else 0.
 local call = redis.call
@@ -13,7 +13,7 @@ local function time()
   end
   return now
 end
--- A missing right says nothing about a lease. A key of another type is none.
+-- A denied command does not show that the lease is lost. A key of another type holds no lease.
 local function is_denied(reply)
   return type(reply) == 'table' and string.sub(reply['err'], 1, 9) ~= 'WRONGTYPE'
 end

@@ -236,8 +236,10 @@ impl RedisConnection {
         if socket.hearing == Hearing::Subscribed {
             self.shared.events.on_disconnect();
         }
-        // A user that may subscribe but not publish receives messages about broken locks.
-        if socket.pushes && socket.hearing != Hearing::NotAsked {
+        // A user that may subscribe but not publish receives messages about broken locks. A connection may
+        // end while it subscribes.
+        let is_subscribing = || self.shared.subscriber() == Some(self.runtime.id());
+        if socket.pushes && (socket.hearing != Hearing::NotAsked || is_subscribing()) {
             self.shared.events.on_gap();
         }
     }

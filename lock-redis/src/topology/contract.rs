@@ -142,7 +142,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// The servers that have keys.
     async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure>;
 
-    /// Records the failure of a master: connections to a demoted one are closed.
+    /// Records the failure of a master, and closes the connections to a demoted one.
     fn learn(&self, _node: &Arc<RedisNode>, _failure: &RedisFailure) {}
 }
 

@@ -10,8 +10,7 @@ pub(crate) trait ConnectionEvents: fmt::Debug + Send + Sync + 'static {
     /// A subscription was interrupted: messages may be lost.
     fn on_disconnect(&self) {}
 
-    /// Messages about broken locks may have been missed: a request of the engine shows such breaks, or
-    /// later messages do.
+    /// Messages about broken locks may have been lost. The next renewal shows such a break.
     fn on_gap(&self) {}
 
     /// The master changed: writes that it did not replicate are lost.

@@ -252,7 +252,7 @@ impl RedisNode {
         let connections = connections.unwrap_or_else(PoisonError::into_inner);
         let all = connections.iter().filter_map(|(_, one)| one.upgrade());
         let all: Vec<_> = all.collect();
-        // Outside of the mutex: the receivers of the event may send requests.
+        // Without the lock held: the receivers of the event may send requests.
         drop(connections);
         all.iter().for_each(|connection| connection.hang_up());
     }

@@ -368,13 +368,14 @@ impl Topology for Sentinel {
 
     fn learn(&self, node: &Arc<RedisNode>, failure: &RedisFailure) {
         let demoted = failure.is_of_replica();
-        if demoted {
-            // The next connection finds out by ROLE.
-            node.hang_up();
-        }
         if demoted || failure.refusal().is_none() {
             let current = &self.master.current;
             current.discard(|current| Arc::ptr_eq(current, node));
+        }
+        if demoted {
+            // Last: a closed subscription starts renewals, which must not find the demoted server. The next
+            // connection finds out by ROLE.
+            node.hang_up();
         }
     }
 }

@@ -1,4 +1,5 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
@@ -14,7 +15,13 @@ use crate::error::RedisFailure;
 pub(super) struct Standalone {
     node: Arc<RedisNode>,
     shared: Arc<ConnectionContext>,
+    /// When its connections were closed last, because the server had been demoted.
+    hung_up: Mutex<Option<Instant>>,
 }
+
+/// Min time between two such closings. Many requests in flight may report one demotion, and the address
+/// may lead to the same server for a while.
+const HANG_UP_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Standalone {
     pub(super) fn new(
@@ -24,7 +31,22 @@ impl Standalone {
     ) -> Result<Self, RedisFailure> {
         let node = RedisNode::new(Connectors::new(config)?.to(endpoint)?, Arc::clone(&shared));
         let node = Arc::new(node);
-        Ok(Self { node, shared })
+        let hung_up = Mutex::default();
+        Ok(Self {
+            node,
+            shared,
+            hung_up,
+        })
+    }
+
+    fn may_hang_up(&self) -> bool {
+        let now = Instant::now();
+        let mut last = self.hung_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = last.is_none_or(|last| now.duration_since(last) >= HANG_UP_INTERVAL);
+        if may {
+            *last = Some(now);
+        }
+        may
     }
 }
 
@@ -60,7 +82,7 @@ impl Topology for Standalone {
     /// A demoted server keeps its connections. The next one may lead to another server: its host is
     /// resolved again.
     fn learn(&self, node: &Arc<RedisNode>, failure: &RedisFailure) {
-        if failure.is_of_replica() {
+        if failure.is_of_replica() && self.may_hang_up() {
             node.hang_up();
         }
     }
