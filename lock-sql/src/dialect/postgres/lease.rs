@@ -3,7 +3,7 @@
 //! Each statement reads the clock once, when it begins. A statement that has waited for a row works with
 //! a time in the past. For a lease that it begins or ends, that time may be early, but is never late.
 
-use super::NOW;
+use super::{LAZY, NOW};
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
     FAR, FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, OVERTAKEN,
@@ -92,6 +92,7 @@ pub(super) fn text(table: &str, template: &str) -> String {
             ("%further%", &FURTHER_TOKENS.to_string()),
             ("%clock%", "FROM (SELECT %now% AS now) m"),
             ("%now%", NOW),
+            ("%lazy%", LAZY),
             ("%columns%", &columns()),
             ("%table%", table),
         ],
@@ -112,22 +113,24 @@ WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
     AND %unqueued% AND l.last_token >= 0 AND l.version >= 0
 RETURNING l.last_token";
 
+/// Does not wait for the disk: a crash may bring the lease back until its ttl is over, which costs waiters
+/// that time. The next grant waits for the disk, and for this write with it.
 const RELEASE: &str = "
 UPDATE %table% l SET id = NULL, version = l.version + 1, changed_at = m.now
-%clock%
-WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2}
+FROM (SELECT %now% AS now, %lazy% AS lazy) m
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND m.lazy IS NOT NULL
 RETURNING (l.expires_at > m.now)::int::bigint";
 
 /// Waiters read all slots, and request notifications at the first one, so it is written as well. It is
 /// locked first, as in [`store`]: in another order the two would wait for each other.
 const LEAVE: &str = "
-WITH m AS (SELECT %now% AS now),
+WITH m AS MATERIALIZED (SELECT %now% AS now, %lazy% AS lazy),
 h AS (
     SELECT 1 FROM %table%
     WHERE kind = 1 AND lock_key = {1} AND slot = 0 FOR NO KEY UPDATE),
 mine AS (
     UPDATE %table% l SET id = NULL, changed_at = m.now FROM m, h
-    WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}
+    WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2} AND m.lazy IS NOT NULL
     RETURNING (l.expires_at > m.now)::int::bigint AS in_time, m.now)
 UPDATE %table% l SET sharers = l.sharers - 1, version = l.version + 1, changed_at = mine.now
 FROM mine

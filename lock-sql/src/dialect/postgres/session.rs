@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{NOW, server_age, tokens};
+use super::{LAZY, NOW, server_age, tokens};
 use crate::dialect::sequence;
 use crate::session::statements::{SessionStatements, forget_holder, got, of_records};
 use crate::table::TOKENS_AT_ONCE;
@@ -234,9 +234,6 @@ const TEXT: &str = "convert_from({14}, 'UTF8')";
 
 /// A transaction that inserts the rows of a key holds its lock: others need no long wait.
 const SHORTLY: &str = "SELECT set_config('lock_timeout', '100', true)";
-
-/// Information for humans need not survive a crash, which ends all sessions.
-const LAZY: &str = "set_config('synchronous_commit', 'off', true)";
 
 fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> SessionStatements {
     let entry = format!("jsonb_build_object({TEXT}, convert_from({{8}}, 'UTF8')::jsonb)");

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, PostgresStandby,
 };
-use polylock_core::LockGuard;
+use polylock_core::{DistributedLock as _, LockGuard, Released};
 
-use crate::server::support::{Mode, Site, assert_free, take, until};
+use crate::server::support::{Mode, Site, assert_free, request, take, until};
 
 /// The lease of `first` is forgotten: a second client gets the lock while the first one holds it.
 async fn a_second_holder_has_a_larger_token(site: &Site, port: u16, first: &LockGuard) {
@@ -53,6 +53,34 @@ async fn postgres_that_does_not_wait_for_its_disk_forgets_leases() {
         until("the holder learns it", async || !guard.is_held()).await;
         later_tokens_are_larger(site, server.port(), guard).await;
     }
+}
+
+/// A crash that undoes a release costs waiters the rest of a ttl, and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_of_a_lease_waits_for_no_disk() {
+    let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let site = Site::postgres(&server, Mode::Lease).with("timeout=1m");
+    let locks = site.open().await;
+    let reader = request("read").with_mode(polylock_core::Mode::Shared);
+    let reader = locks.acquire(&reader).await.expect("it is free");
+    let held = [take(&locks, "job").await, reader];
+    // A commit that waits for the disk waits for a standby as well, and this one does not come.
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'gone'; SELECT pg_reload_conf()");
+    let taking = tokio::spawn({
+        let other = site.open().await;
+        async move { take(&other, "other").await }
+    });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    until("a grant waits", async || server.sql(waits)[0][0] != "0").await;
+    for guard in held {
+        let key = guard.key().clone();
+        let released = guard.release().await.expect("it is released");
+        assert_eq!(released, Released::Clean, "{key}");
+    }
+    assert!(!taking.is_finished(), "a grant has not waited");
+    server.sql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()");
+    let other = taking.await.expect("no panic");
+    other.release().await.expect("it is released");
 }
 
 #[tokio::test(flavor = "multi_thread")]
