@@ -25,6 +25,7 @@ use crate::script::Script;
 pub(crate) struct Told {
     pub(super) messages: Mutex<Vec<Vec<u8>>>,
     pub(super) deaf: AtomicUsize,
+    pub(super) gaps: AtomicUsize,
     pub(super) moved: AtomicUsize,
 }
 
@@ -35,6 +36,10 @@ impl ConnectionEvents for Told {
 
     fn on_disconnect(&self) {
         self.deaf.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn on_gap(&self) {
+        self.gaps.fetch_add(1, Ordering::SeqCst);
     }
 
     fn on_failover(&self) {

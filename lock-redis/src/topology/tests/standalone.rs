@@ -80,6 +80,19 @@ async fn a_server_that_hangs_is_given_up_in_time_and_found_again() {
 }
 
 #[tokio::test]
+async fn a_connection_that_ends_while_it_subscribes_is_a_gap() {
+    let server = server();
+    let short = Duration::from_millis(300);
+    let hasty = config(&server).with_timeout(short);
+    let (topology, told) = open(&hasty.expect("it is in range")).await;
+    server.stop();
+    topology.channel().await.expect_err("the server hangs");
+    assert_eq!(told.gaps.load(Ordering::SeqCst), 1);
+    assert_eq!(told.deaf.load(Ordering::SeqCst), 0, "nobody relied on it");
+    server.resume();
+}
+
+#[tokio::test]
 async fn callers_share_an_attempt_to_connect() {
     let server = server();
     let (topology, _) = open(&config(&server)).await;
