@@ -39,8 +39,7 @@ impl Standalone {
         })
     }
 
-    fn may_hang_up(&self) -> bool {
-        let now = Instant::now();
+    fn may_hang_up(&self, now: Instant) -> bool {
         let mut last = self.hung_up.lock().unwrap_or_else(PoisonError::into_inner);
         let may = last.is_none_or(|last| now.duration_since(last) >= HANG_UP_INTERVAL);
         if may {
@@ -82,8 +81,38 @@ impl Topology for Standalone {
     /// A demoted server keeps its connections. The next one may lead to another server: its host is
     /// resolved again.
     fn learn(&self, node: &Arc<RedisNode>, failure: &RedisFailure) {
-        if failure.is_of_replica() && self.may_hang_up() {
+        if failure.is_of_replica() && self.may_hang_up(Instant::now()) {
             node.hang_up();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polylock_core::engine::Engine;
+
+    use super::super::events::NoEvents;
+    use super::*;
+
+    #[test]
+    fn one_demotion_closes_the_connections_once() {
+        let config = RedisConfig::new("127.0.0.1", 1);
+        let engine = Engine::of_this_process("redis");
+        let shared = ConnectionContext::new(&config, Arc::new(NoEvents), &engine);
+        let endpoint = Endpoint::tcp("127.0.0.1", 1);
+        let standalone = Standalone::new(&config, &endpoint, Arc::new(shared));
+        let standalone = standalone.expect("nothing is connected yet");
+        let start = Instant::now();
+        for (at, may) in [
+            (0, true),
+            (0, false),
+            (199, false),
+            (200, true),
+            (399, false),
+            (5_000, true),
+        ] {
+            let now = start + Duration::from_millis(at);
+            assert_eq!(standalone.may_hang_up(now), may, "{at}");
         }
     }
 }
