@@ -121,7 +121,12 @@ impl HeldRedisLeases {
     }
 
     /// Renews all leases now: the new master may not know them.
-    pub(crate) fn check(&self) {
+    pub(crate) fn check_after_failover(&self) {
+        self.record_check(Instant::now());
+        self.check();
+    }
+
+    fn check(&self) {
         let all: Vec<_> = self.lock().values().cloned().collect();
         for HeldRedisLease { control, .. } in all {
             control.check();
@@ -148,6 +153,19 @@ impl HeldRedisLeases {
             tokio::time::sleep(pause).await;
             held_leases.check();
         });
+    }
+
+    /// Records a check that runs now: the closed connections of a failover are gaps, too. One that is to
+    /// come stays.
+    fn record_check(&self, now: Instant) {
+        let last = self.last_check.lock();
+        let mut last = last.unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|last| last.at <= now) {
+            *last = Some(GapCheck {
+                at: now,
+                repeated: 0,
+            });
+        }
     }
 
     /// When a check after a gap is due; `None` if one is to come anyway.
@@ -195,6 +213,19 @@ mod tests {
         ] {
             assert_eq!(leases.next_check(at(gap)), due.map(at), "{gap}");
         }
+    }
+
+    #[test]
+    fn the_gaps_of_a_failover_cause_no_check_at_once() {
+        let leases = HeldRedisLeases::on(1);
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        leases.record_check(at(0));
+        assert_eq!(leases.next_check(at(10)), Some(at(1_000)));
+        // The one that is to come is not forgotten.
+        leases.record_check(at(20));
+        assert_eq!(leases.next_check(at(30)), None);
+        assert_eq!(leases.next_check(at(20_000)), Some(at(20_000)));
     }
 
     #[test]

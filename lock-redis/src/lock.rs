@@ -145,7 +145,7 @@ impl ConnectionEvents for EventForwarder {
     }
 
     fn on_failover(&self) {
-        self.held_leases.check();
+        self.held_leases.check_after_failover();
         self.notifications.interrupt();
     }
 }
