@@ -152,12 +152,20 @@ impl Server {
         note: &Note<'_>,
         wait: Option<(u32, Duration)>,
     ) -> Result<(Vec<LeaseReply>, Done), RedisFailure> {
-        let notes: Vec<Vec<u8>> = due.iter().map(|one| RedisKeys::notes(&one.key)).collect();
-        let keys = due.iter().zip(&notes);
-        let keys = keys.flat_map(|(one, notes)| [one.key.as_bytes(), notes]);
+        let notes: Vec<Vec<u8>> = match scope {
+            RenewalKeys::Lock => Vec::new(),
+            RenewalKeys::LockAndNotes => due.iter().map(|one| RedisKeys::notes(&one.key)).collect(),
+        };
         let keys: Vec<&[u8]> = match scope {
-            RenewalKeys::Lock => keys.step_by(2).collect(),
-            RenewalKeys::LockAndNotes => keys.collect(),
+            RenewalKeys::Lock => {
+                debug_assert!(due.len() == 1, "BUG: several leases without their notes");
+                due.iter().map(|one| one.key.as_bytes()).collect()
+            }
+            RenewalKeys::LockAndNotes => {
+                let keys = due.iter().zip(&notes);
+                keys.flat_map(|(one, notes)| [one.key.as_bytes(), notes])
+                    .collect()
+            }
         };
         let text = |one: &RenewalRequest| {
             let note = note(one.id).unwrap_or_default();
