@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
 use tokio::time::Instant;
@@ -65,8 +66,7 @@ impl Map {
         self.slots.discard(|now| Arc::ptr_eq(now, slots));
     }
 
-    /// Makes the next query prefer the maps of other servers than this one, which says that the cluster
-    /// is down.
+    /// Makes the next query prefer maps without this server, which says that the cluster is down.
     pub(super) fn doubt(&self, server: &Arc<str>) {
         self.known().down = Some(Arc::clone(server));
     }
@@ -112,14 +112,15 @@ impl Map {
     async fn ask_all(&self) -> Result<Arc<Slots>, RedisFailure> {
         let candidates = self.candidates();
         let down = self.known().down.take();
-        let asked = candidates.iter().map(|endpoint| {
-            let is_down = down
-                .as_deref()
-                .is_some_and(|down| *down == endpoint.to_string());
-            async move { (is_down, self.ask_one(endpoint).await) }
+        let down = down.as_deref();
+        let asked = candidates.iter().map(|endpoint| async move {
+            let answer = self.ask_one(endpoint).await;
+            let has_it = |slots: &Slots| down.is_some_and(|down| slots.has_master(down));
+            (answer.as_ref().is_ok_and(has_it), answer)
         });
         let asked: FuturesUnordered<_> = asked.collect();
-        match first_map(asked).await {
+        // A caller needs the rest of its timeout for the request itself.
+        match first_map(asked, self.shared.timeout / 4).await {
             Some(answer) => answer.map(Arc::new),
             None => Err(silent(&self.shared)),
         }
@@ -177,20 +178,31 @@ impl Map {
     }
 }
 
-/// The first map among the answers, or the last failure. The flag marks a node that called the cluster
-/// down: its map counts only if no other node has one.
+/// The first map among the answers, or the last failure. The flag marks a doubtful map, with a master
+/// that called the cluster down: it counts only if no other map comes within `wait_for_better` after it.
 async fn first_map<T: Send>(
     mut answers: impl Stream<Item = (bool, Result<T, RedisFailure>)> + Send + Unpin,
+    wait_for_better: Duration,
 ) -> Option<Result<T, RedisFailure>> {
-    let (mut doubtful, mut failure) = (None, None);
-    while let Some((is_down, answer)) = answers.next().await {
-        match answer {
-            Ok(map) if is_down => doubtful = Some(Ok(map)),
-            Ok(map) => return Some(Ok(map)),
-            Err(why) => failure = Some(Err(why)),
+    let mut failure = None;
+    let first = loop {
+        match answers.next().await {
+            Some((true, Ok(map))) => break map,
+            Some((false, Ok(map))) => return Some(Ok(map)),
+            Some((_, Err(why))) => failure = Some(Err(why)),
+            None => return failure,
         }
-    }
-    doubtful.or(failure)
+    };
+    let better = async {
+        while let Some((is_doubtful, answer)) = answers.next().await {
+            if !is_doubtful && answer.is_ok() {
+                return Some(answer);
+            }
+        }
+        None
+    };
+    let better = before(Instant::now() + wait_for_better, better).await;
+    better.flatten().or(Some(Ok(first)))
 }
 
 /// No node has answered in time.
@@ -205,7 +217,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_node_that_is_down_is_believed_only_without_another_map() {
+    async fn a_doubtful_map_is_used_only_without_another_one() {
         let failed = || Err(RedisCause::Uncovered { slot: 0 }.into());
         for (answers, expected) in [
             (vec![(true, Ok(1)), (false, Ok(2))], Some(2)),
@@ -213,10 +225,21 @@ mod tests {
             (vec![(true, Ok(1)), (false, failed())], Some(1)),
             (vec![(true, failed()), (false, failed())], None),
         ] {
-            let found = first_map(stream::iter(answers)).await.expect("an answer");
+            let found = first_map(stream::iter(answers), LONG).await;
+            let found = found.expect("an answer");
             assert_eq!(found.ok(), expected);
         }
         let none = stream::iter(Vec::<(bool, Result<u8, RedisFailure>)>::new());
-        assert!(first_map(none).await.is_none());
+        assert!(first_map(none, LONG).await.is_none());
     }
+
+    #[tokio::test]
+    async fn a_node_that_hangs_does_not_discard_a_doubtful_map() {
+        let silent = stream::pending::<(bool, Result<u8, RedisFailure>)>();
+        let answers = stream::iter([(true, Ok(1))]).chain(silent);
+        let found = first_map(answers, Duration::from_millis(1)).await;
+        assert!(matches!(found, Some(Ok(1))));
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
 }

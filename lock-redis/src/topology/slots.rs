@@ -55,6 +55,11 @@ impl Slots {
         &self.masters
     }
 
+    /// Whether this server is a master here, by its name in failures.
+    pub(super) fn has_master(&self, server: &str) -> bool {
+        self.masters.iter().any(|one| *server == one.to_string())
+    }
+
     /// Whether a master of `old` is none here.
     pub(super) fn lacks_one_of(&self, old: &Self) -> bool {
         old.masters.iter().any(|old| !self.masters.contains(old))
@@ -130,6 +135,8 @@ mod tests {
         let less = Slots::read(less, &asked).unwrap();
         assert!(less.lacks_one_of(&slots));
         assert!(!slots.lacks_one_of(&less));
+        assert!(less.has_master("b:2"));
+        assert!(!less.has_master("seed:1"), "it sent the map");
     }
 
     #[test]
