@@ -75,7 +75,8 @@ impl Server {
             let mut extended = self.extend_with(due, scope, note, wait).await;
             if let (RenewalKeys::Lock, Ok((states, _))) = (scope, &mut extended) {
                 let left = limit.saturating_duration_since(Instant::now());
-                self.find_broken(due, states, left / 2).await;
+                let within = (left / 2).min(Duration::from_millis(250));
+                self.find_broken(due, states, within).await;
             }
             (wait, extended)
         };

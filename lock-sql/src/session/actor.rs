@@ -498,7 +498,7 @@ impl Actor {
             let report = loss_report::LossReport::new(held.collect());
             let context = Arc::clone(&self.context);
             self.context.engine.spawn_service(async move {
-                report.tell(&context).await;
+                report.tell(&context, connection.is_some()).await;
                 drop(connection);
                 if is_recorded {
                     server_age::forget_later(&context, id).await;

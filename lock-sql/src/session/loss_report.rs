@@ -21,8 +21,14 @@ impl LossReport {
 
     /// Notifies them that they have lost their locks. Their records say whether a lock was broken,
     /// if the server is reachable.
-    pub(super) async fn tell(self, context: &SessionContext) {
-        let Ok(broken) = timeout(REASON_TIMEOUT, self.broken(context)).await else {
+    ///
+    /// `keeps_locks` says that the connection is open, so that nobody else is granted the locks meanwhile.
+    pub(super) async fn tell(self, context: &SessionContext, keeps_locks: bool) {
+        let within = match keeps_locks {
+            true => REASON_TIMEOUT,
+            false => LATE_REASON_TIMEOUT,
+        };
+        let Ok(broken) = timeout(within, self.broken(context)).await else {
             tracing::debug!("the server does not say why a session ended");
             return;
         };
@@ -70,6 +76,8 @@ const MAX_ASKED: usize = 1_000;
 
 /// A session that is over may have ended with the server, and its holders must know.
 const REASON_TIMEOUT: Duration = Duration::from_millis(250);
+/// Others may have the locks by now.
+const LATE_REASON_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(super) fn unix_now() -> u64 {
     let now = SystemTime::now()

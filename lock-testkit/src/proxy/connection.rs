@@ -1,9 +1,10 @@
 use std::future::pending;
 use std::io;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Then;
 use super::lane::{ConnectionEnd, FlowGate, Flows, Item, Lane, lane};
@@ -86,6 +87,12 @@ async fn relay<P: Protocol>(
                 () = closed(client) => ConnectionEnd::Closed,
             }
         }
+        ConnectionEnd::PartlySent => {
+            // It closes its side when it has read all.
+            server.shutdown().await.ok();
+            drop(timeout(READ_WITHIN, closed(server)).await);
+            ConnectionEnd::Planned(Then::Cut)
+        }
         ConnectionEnd::Planned(Then::Silent) => {
             closed(client).await;
             ConnectionEnd::Closed
@@ -124,6 +131,9 @@ async fn read<T>(
 }
 
 /// Waits until the peer closes the connection, and answers nothing.
+/// A server that executes a request may close later.
+const READ_WITHIN: Duration = Duration::from_millis(100);
+
 async fn closed(peer: &mut TcpStream) {
     let mut unread = [0; 1024];
     while let Ok(1..) = peer.read(&mut unread).await {}

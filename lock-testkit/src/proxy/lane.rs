@@ -34,6 +34,9 @@ pub(super) struct Item<T> {
 pub(super) enum ConnectionEnd {
     /// Closed by the client or the server.
     Closed,
+    /// By a plan, once the server has read what arrived: in another order it may execute a later request on
+    /// another connection first.
+    PartlySent,
     /// By a plan.
     Planned(Then),
 }

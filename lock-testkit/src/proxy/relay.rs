@@ -52,7 +52,7 @@ impl<'a, P: Protocol> Relay<'a, P> {
             Some(Fate::CutReply(length)) => lane.push(send(due, ReplyFate::Cut(length))),
             Some(Fate::CutRequest(length)) => {
                 let part = bytes[..length.min(bytes.len())].to_vec();
-                lane.push(Item::end(due, part, ConnectionEnd::Planned(Then::Cut)));
+                lane.push(Item::end(due, part, ConnectionEnd::PartlySent));
             }
             Some(Fate::Duplicated { after, answer }) => match answer {
                 ReplyOrder::First => {
