@@ -26,6 +26,7 @@ impl ZooKeeperLease {
         self.set_node(KnownNode::Unknown);
         let moving = Moving {
             lease: self,
+            before: &before,
             path: &path,
             is_over: false,
         };
@@ -38,7 +39,7 @@ impl ZooKeeperLease {
             }
             NodeExchange::Refused(failure) => {
                 self.set_node(KnownNode::At(node.clone()));
-                moving.ends(before);
+                moving.ends(before.clone());
                 Err(failure.into())
             }
             NodeExchange::Gone => {
@@ -100,6 +101,7 @@ enum NodeExchange {
 /// A node that is about to get another name.
 struct Moving<'a> {
     lease: &'a ZooKeeperLease,
+    before: &'a str,
     path: &'a str,
     is_over: bool,
 }
@@ -125,6 +127,7 @@ impl Drop for Moving<'_> {
             return;
         }
         let (lease, path) = (self.lease, self.path.to_owned());
+        let either = [Arc::from(self.before), Arc::from(self.path)];
         let (session, directory) = (Arc::downgrade(&lease.session), lease.directory.clone());
         let (stems, id) = (lease.stems(), lease.id);
         // For a release that comes after this deletion.
@@ -142,7 +145,11 @@ impl Drop for Moving<'_> {
                     Err(failure) if failure.is_over() => return,
                     Err(failure) if failure.is_ambiguous() || failure.is_retryable() => {}
                     // The release says what is wrong.
-                    Err(_) => return session.lose(id),
+                    Err(_) => {
+                        session.lose(id);
+                        // The release cannot find it either, and the session may last.
+                        return session.delete_nodes(either);
+                    }
                 }
                 drop(session);
                 sleep(RETRY_BACKOFF).await;

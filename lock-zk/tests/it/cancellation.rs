@@ -167,6 +167,12 @@ async fn a_downgrade_whose_node_cannot_be_looked_for_loses_no_other_lock() {
     let unreadable = Permission::DELETE | Permission::ADMIN;
     let guard = refused_downgrade(&place, &locks, unreadable).await;
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
+    let directory = place.tree().directory("a");
+    let readable = [Acl::new(Permission::ALL, AuthId::anyone())];
+    let set = place.tree().client().set_acl(&directory, &readable, None);
+    set.await.expect("it is set");
+    let is_gone = async || place.tree().nodes("a").await.is_empty();
+    until("its node is deleted", is_gone).await;
     place.proxy().cut();
     tokio::time::sleep(SESSION * 2).await;
     assert!(other.is_held(), "{:?}", other.lost().reason());
