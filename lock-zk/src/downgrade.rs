@@ -1,9 +1,10 @@
 //! Downgrades: a holder becomes a reader by replacing its node.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use polylock_core::{Error, FencingToken, LostReason, Result};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use zookeeper_client::{CreateMode, Error as ClientError, MultiWriteError};
 
 use crate::error::{RETRY_BACKOFF, ZkFailure};
@@ -133,6 +134,7 @@ impl Drop for Moving<'_> {
         // For a release that comes after this deletion.
         let is_deleted_in_background = Arc::clone(&lease.is_deleted_in_background);
         lease.session.in_background(async move {
+            let mut refused = None;
             // Continues after the end of the session here, because the server may keep it.
             while let Some(session) = session.upgrade() {
                 match find(&session, &directory, &stems).await {
@@ -143,13 +145,13 @@ impl Drop for Moving<'_> {
                     Ok(None) => return session.node_gone(id, &path),
                     // The end of the session is reported by itself.
                     Err(failure) if failure.is_over() => return,
-                    Err(failure) if failure.is_ambiguous() || failure.is_retryable() => {}
-                    // The release says what is wrong.
-                    Err(_) => {
+                    Err(failure) if failure.is_retryable() => {}
+                    // The release says what is wrong, and cannot find the node either. The session may last.
+                    Err(_) if is_over(&mut refused) => {
                         session.lose(id);
-                        // The release cannot find it either, and the session may last.
                         return session.delete_nodes(either);
                     }
+                    Err(_) => {}
                 }
                 drop(session);
                 sleep(RETRY_BACKOFF).await;
@@ -157,6 +159,15 @@ impl Drop for Moving<'_> {
         });
     }
 }
+
+/// Whether refusals have lasted for too long; `since` is the first one.
+fn is_over(since: &mut Option<Instant>) -> bool {
+    since.get_or_insert_with(Instant::now).elapsed() >= REFUSED_FOR
+}
+
+/// How long a look may be refused, or answered unclearly. Meanwhile a connection that breaks puts all locks
+/// of the session in doubt, for half of its timeout of 2 s or more.
+const REFUSED_FOR: Duration = Duration::from_millis(500);
 
 /// Reads the token in a node's data: a downgraded contender keeps its token in a new node, whose
 /// transactions would give another one.

@@ -299,8 +299,8 @@ pub(crate) async fn find(
     let listed = async { client.list_children(directory.path()).await };
     let (written, listed) = join!(session.prove(), listed);
     match written {
-        // A refused write is stored by a majority as well: the root is gone, or its ACL has changed.
-        Ok(()) | Err(ClientError::NoNode | ClientError::NoAuth) => {}
+        // The root is gone with all nodes; a majority has agreed to that answer as well.
+        Ok(()) | Err(ClientError::NoNode) => {}
         Err(error) => return Err(error.into()),
     }
     let names = match listed {

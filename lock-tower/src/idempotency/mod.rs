@@ -16,7 +16,7 @@
 //! | comes while stored responses cannot be read | 503, the handler does not run |
 //! | comes while the lock service cannot be reached | the stored response, or 503; or it is handled without a lock: [`Bypass`] |
 //! | lost its lock before its response was complete | 503; the response is not stored, unless the handler stored it |
-//! | lost its lock while its response was stored | its response |
+//! | lost its lock while its response was stored | its response; if that could not be stored, the one of another request, or 503 |
 //! | was not alone under its lock | the stored response; 503 if that is of another request |
 //!
 //! "Another request" is one whose method, path, query or body differs: their hash is stored with

@@ -80,16 +80,6 @@ impl RedisResponses {
         Ok(Arc::clone(open.insert(Arc::new(connection.await?))))
     }
 
-    /// Makes the next command connect anew, unless another connection has replaced `used`. Does not wait: a
-    /// command that holds the mutex is connecting, or finds out about `used` itself.
-    fn give_up(&self, used: &Arc<MultiplexedConnection>) {
-        if let Ok(mut open) = self.connection.try_lock()
-            && open.as_ref().is_some_and(|open| Arc::ptr_eq(open, used))
-        {
-            *open = None;
-        }
-    }
-
     /// Sends a command. The next command reconnects if the connection is broken or its server is no
     /// primary, or if this command is dropped after a while: a connection without replies may be dead.
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
@@ -103,10 +93,17 @@ impl RedisResponses {
         };
         let result = command.query_async(&mut connection).await;
         if result.as_ref().is_err_and(is_useless_after) {
-            self.give_up(&silence.used);
+            give_up(&mut *self.connection.lock().await, &silence.used);
         }
         silence.is_over = true;
         result
+    }
+}
+
+/// Makes the next command connect anew, unless another connection has replaced `used`.
+fn give_up(open: &mut Option<Arc<MultiplexedConnection>>, used: &Arc<MultiplexedConnection>) {
+    if open.as_ref().is_some_and(|open| Arc::ptr_eq(open, used)) {
+        *open = None;
     }
 }
 
@@ -130,8 +127,12 @@ struct Silence<'a> {
 
 impl Drop for Silence<'_> {
     fn drop(&mut self) {
-        if !self.is_over && self.since.elapsed() >= SILENCE_LIMIT {
-            self.store.give_up(&self.used);
+        // A command that holds the mutex is connecting, or finds out by its own silence.
+        if !self.is_over
+            && self.since.elapsed() >= SILENCE_LIMIT
+            && let Ok(mut open) = self.store.connection.try_lock()
+        {
+            give_up(&mut open, &self.used);
         }
     }
 }

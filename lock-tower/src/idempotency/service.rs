@@ -114,7 +114,7 @@ where
     // would be handled again. The store refuses the response if another request was handled first.
     let handled = match handled {
         Ok((response, Some(stored))) => {
-            let kept = options.keep(pending, &stored, response).await;
+            let kept = options.keep(pending, &stored, response, &guard).await;
             kept.map_err(CallError::Rejected)
         }
         Ok((response, None)) => Ok(response),
@@ -233,28 +233,39 @@ impl IdempotencyOptions {
         pending: &PendingResponse,
         stored: &StoredResponse,
         response: Response<LockBody<B>>,
+        guard: &LockerGuard,
     ) -> Result<Response<LockBody<B>>, Rejection> {
-        match self.put(pending, stored).await {
-            Put::Stored => Ok(response),
-            // Another request has stored a response, so this request was not alone. Repetitions will get
-            // the stored response, so return that one.
-            Put::Refused => {
+        let was_alone = match self.put(pending, stored).await {
+            Ok(Put::Stored) => true,
+            Ok(Put::Refused) => {
                 tracing::error!("two requests with one Idempotency-Key were handled at once");
-                match self.look(&pending.key, pending.fingerprint).await {
-                    Ok(Some(response)) => Ok(response),
-                    Err(rejection) if rejection.reason() == Reason::ResponseNotKept => {
-                        Err(rejection)
-                    }
-                    _ => Err(Rejection::new(Reason::Lost)),
-                }
+                false
             }
+            // The handler has run, so the client gets its response. Without the lock another request may have
+            // been handled by now.
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "{UNWRITTEN}");
+                guard.lost_reason().is_none()
+            }
+        };
+        if was_alone {
+            return Ok(response);
+        }
+        // Repetitions get the stored response, so this client gets it as well.
+        match self.look(&pending.key, pending.fingerprint).await {
+            Ok(Some(response)) => Ok(response),
+            Err(rejection) if rejection.reason() == Reason::ResponseNotKept => Err(rejection),
+            _ => Err(Rejection::new(Reason::Lost)),
         }
     }
 
     /// Stores a response with retries, because a request without a stored response is handled again. A
-    /// retry that finds the response of an earlier attempt counts as stored. So does a failed one: the
-    /// handler has run, and the client gets its response.
-    async fn put(&self, pending: &PendingResponse, stored: &StoredResponse) -> Put {
+    /// retry that finds the response of an earlier attempt counts as stored.
+    async fn put(
+        &self,
+        pending: &PendingResponse,
+        stored: &StoredResponse,
+    ) -> Result<Put, StoreError> {
         let began = Instant::now();
         let tries = async {
             let mut pauses = PAUSES.iter();
@@ -271,11 +282,7 @@ impl IdempotencyOptions {
                 tokio::time::sleep(Duration::from_millis(*pause)).await;
             }
         };
-        let put = in_time(self.store_timeout, tries).await;
-        put.unwrap_or_else(|error| {
-            tracing::warn!(error = &error as &dyn std::error::Error, "{UNWRITTEN}");
-            Put::Stored
-        })
+        in_time(self.store_timeout, tries).await
     }
 }
 

@@ -101,13 +101,16 @@ async fn a_downgrade_dropped_wherever_its_request_is_leaves_no_node() {
 async fn a_node_that_was_not_deleted_by_its_owner_was_lost() {
     let place = Place::new().await;
     let locks = place.patient().await;
+    let is_watch =
+        |command: &Command| command.is("GETCHILDREN") && command.arg(1).contains("__READ__");
+    let watches = place.proxy().watch(is_watch);
     let guard = refused_downgrade(&place, &locks, no_creation()).await;
     // The client looks for the node after the downgrade as well, and watches it then.
-    tokio::time::sleep(ms(500)).await;
+    until("its node is watched", async || !watches.seen().is_empty()).await;
     // The release looks for the node, at first in vain, and an operator comes before its delete.
     let lost = place.proxy().plan(is_check, Fate::LostReply(Then::Cut));
     let is_end = |command: &Command| command.is("DELETE");
-    let late = place.proxy().plan(is_end, Fate::LateRequest(ms(300)));
+    let late = place.proxy().plan(is_end, Fate::LateRequest(ms(1_000)));
     let released = tokio::spawn(guard.release());
     late.met(SOON).await;
     for node in place.tree().nodes("a").await {

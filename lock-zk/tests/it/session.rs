@@ -180,6 +180,22 @@ async fn a_release_whose_retry_is_refused_has_an_unknown_outcome() {
     assert!(locks.shutdown(SOON).await, "the retries do not end");
 }
 
+/// A heartbeat checks the root. A refused check is stored by a majority as well.
+#[tokio::test]
+async fn a_root_that_may_no_longer_be_read_costs_no_lock() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = take(&locks, "a").await;
+    let no_read = Permission::CREATE | Permission::DELETE | Permission::WRITE | Permission::ADMIN;
+    let acl = [Acl::new(no_read, AuthId::anyone())];
+    let set = place.tree().client().set_acl(place.root(), &acl, None);
+    set.await.expect("it is set");
+    sleep(SESSION * 2).await;
+    assert!(guard.is_held(), "{:?}", guard.lost().reason());
+    release_clean(guard).await;
+    release_clean(take(&locks, "a").await).await;
+}
+
 #[tokio::test]
 async fn a_holder_whose_node_is_deleted_is_told_within_300_ms() {
     let place = Place::new().await;

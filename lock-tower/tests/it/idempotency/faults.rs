@@ -141,25 +141,60 @@ async fn a_handler_that_loses_its_lock_is_dropped_and_nothing_is_stored() {
     assert_eq!(send(&service, post("a")).await.body, "charge 2");
 }
 
-/// The handler has done its work under the lock.
-#[tokio::test(start_paused = true)]
-async fn a_response_is_stored_and_returned_although_the_lock_is_lost_meanwhile() {
-    let scene = Scene::new();
-    let (handling, mut handled) = mpsc::unbounded_channel();
+/// A handler that shows the lock under which it runs.
+fn showing() -> (Handler, mpsc::UnboundedReceiver<HeldLock>) {
+    let (handling, handled) = mpsc::unbounded_channel();
     let handler = Handler::new(service_fn(move |request: Request<Full<Bytes>>| {
         let held = request.extensions().get::<HeldLock>().cloned();
         let held = held.expect("the layer has put it there");
         handling.send(held).expect("the test is there");
         async { Ok(Response::new(Full::from("paid"))) }
     }));
+    (handler, handled)
+}
+
+/// Breaks the lock of a request that is storing its response.
+async fn lose_while_storing(scene: &Scene, handled: &mut mpsc::UnboundedReceiver<HeldLock>) {
+    let puts = &scene.store.puts;
+    until("a put waits", || puts.load(Ordering::SeqCst) > 0).await;
+    break_lock(&scene.memory, "pay:/a".to_owned()).await;
+    let held = handled.recv().await.expect("it was handled");
+    held.lost().in_time("the loss").await;
+}
+
+/// What is stored decides: a repetition may have been handled under the next lock.
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_not_stored_without_the_lock_is_not_returned() {
+    for is_handled_again in [false, true] {
+        let scene = Scene::new();
+        let (handler, mut handled) = showing();
+        let service = scene.layer().layer(handler);
+        scene.store.set(StoreFault::WaitingPuts);
+        let lost = async {
+            lose_while_storing(&scene, &mut handled).await;
+            if is_handled_again {
+                scene.store.set(StoreFault::None);
+                assert!(!send(&service, post("a")).await.is_replayed());
+                scene.store.set(StoreFault::WaitingPuts);
+            }
+        };
+        let (seen, ()) = tokio::join!(send(&service, post("a")), lost);
+        match is_handled_again {
+            true => assert!(seen.is_replayed(), "{}", seen.body),
+            false => drop(seen.assert_refused(503, "lock-lost")),
+        }
+    }
+}
+
+/// The handler has done its work under the lock.
+#[tokio::test(start_paused = true)]
+async fn a_response_is_stored_and_returned_although_the_lock_is_lost_meanwhile() {
+    let scene = Scene::new();
+    let (handler, mut handled) = showing();
     let service = scene.layer().layer(handler);
     scene.store.set(StoreFault::WaitingPuts);
     let lost = async {
-        let puts = &scene.store.puts;
-        until("a put waits", || puts.load(Ordering::SeqCst) > 0).await;
-        break_lock(&scene.memory, "pay:/a".to_owned()).await;
-        let held: HeldLock = handled.recv().await.expect("it was handled");
-        held.lost().in_time("the loss").await;
+        lose_while_storing(&scene, &mut handled).await;
         scene.store.gate.notify_one();
     };
     let (seen, ()) = tokio::join!(send(&service, post("a")), lost);
