@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 use zookeeper_client::{Acl, AuthId, Permission};
 
 use crate::support::{
-    Place, SESSION, SOON, assert_error, end_session, granted, loss, ms, release, release_clean,
-    request, take, token, until, waiting, within,
+    Place, SESSION, SOON, assert_error, end_session, granted, is_check, loss, ms, release,
+    release_clean, request, take, token, until, waiting, within,
 };
 
 /// The session of the node at this place in line.
@@ -184,13 +184,15 @@ async fn a_release_whose_retry_is_refused_has_an_unknown_outcome() {
 #[tokio::test]
 async fn a_root_that_may_no_longer_be_read_costs_no_lock() {
     let place = Place::new().await;
-    let locks = place.client().await;
+    let locks = place.with_session(SESSION).await;
     let guard = take(&locks, "a").await;
     let no_read = Permission::CREATE | Permission::DELETE | Permission::WRITE | Permission::ADMIN;
     let acl = [Acl::new(no_read, AuthId::anyone())];
     let set = place.tree().client().set_acl(place.root(), &acl, None);
     set.await.expect("it is set");
+    let checks = place.proxy().watch(is_check);
     sleep(SESSION * 2).await;
+    assert!(!checks.seen().is_empty(), "no heartbeat is a write");
     assert!(guard.is_held(), "{:?}", guard.lost().reason());
     release_clean(guard).await;
     release_clean(take(&locks, "a").await).await;
