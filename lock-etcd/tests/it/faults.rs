@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_testkit::network::Network;
 use lock_testkit::proxy::Direction;
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode, Released, Wait};
+use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason, Mode, Released, Wait};
 use polylock_etcd::EtcdConfig;
 
 use crate::support::{
@@ -130,7 +130,6 @@ async fn a_downgrade_that_is_lost_happens_once() {
 async fn a_downgrade_that_is_refused_may_come_with_a_renewal() {
     let place = Place::new().await;
     let locks = place.counted().await;
-    let long = |name| request(name).with_ttl(SOON * 6);
     let mut first = locks.acquire(&long("first")).await.expect("it is free");
     let mut guard = locks.acquire(&long("a")).await.expect("it is free");
     place.counter().fill(is_write);
@@ -150,7 +149,6 @@ async fn a_downgrade_that_is_refused_may_come_with_a_renewal() {
 async fn a_downgrade_without_its_key_is_a_loss_although_the_database_is_full() {
     let place = Place::new().await;
     let locks = place.counted().await;
-    let long = |name| request(name).with_ttl(SOON * 6);
     let mut first = locks.acquire(&long("first")).await.expect("it is free");
     let mut guard = locks.acquire(&long("a")).await.expect("it is free");
     place.counter().fill(is_write);
@@ -317,7 +315,6 @@ async fn a_key_that_is_created_again_is_not_the_lock() {
 async fn a_key_whose_creation_reaches_the_quota_is_not_left() {
     let place = Place::new().await;
     let locks = place.counted().await;
-    let long = |name| request(name).with_ttl(SOON * 6);
     // Its renewals would keep the key alive.
     let kept = locks.acquire(&long("kept")).await.expect("it is free");
     place.counter().fill(is_creation);
@@ -361,7 +358,6 @@ async fn a_key_whose_creation_reaches_the_quota_is_not_left() {
 async fn an_acquisition_that_a_full_database_refuses_has_a_known_outcome() {
     let place = Place::new().await;
     let locks = place.counted().await;
-    let long = |name| request(name).with_ttl(SOON * 6);
     // The next lock shares its lease of etcd.
     let kept = locks.acquire(&long("kept")).await.expect("it is free");
     place.counter().fill(is_creation);
@@ -380,6 +376,11 @@ async fn an_acquisition_that_a_full_database_refuses_has_a_known_outcome() {
     })
     .await;
     release(kept).await;
+}
+
+/// Its lease outlasts the test without a renewal.
+fn long(name: &str) -> AcquireRequest {
+    request(name).with_ttl(SOON * 6)
 }
 
 fn is_creation(_: &str, kind: Option<Request>) -> bool {

@@ -180,6 +180,18 @@ async fn an_extension_does_not_outlast_a_least_hold_that_no_renewal_confirms() {
     assert!(other.try_lock("k").await.unwrap().is_some());
 }
 
+/// Releases a lock with a min hold of 5 s before the renewal that is held back arrives.
+async fn assert_ends_in_time(locks: &Fake, guard: LockGuard) {
+    let late = locks.state().held_back.take();
+    guard.release().await.expect("it is held");
+    locks.state().held_back = late;
+    locks.let_arrive();
+    tokio::time::sleep(secs(4)).await;
+    assert!(locks.is_taken());
+    tokio::time::sleep(secs(2)).await;
+    assert!(!locks.is_taken());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dropped_extension_that_is_late_does_not_outlast_the_least_hold() {
     let locks = Fake::new();
@@ -191,14 +203,7 @@ async fn a_dropped_extension_that_is_late_does_not_outlast_the_least_hold() {
         _ = guard.renew_for(secs(600)) => panic!("it takes a while"),
         () = settle() => {}
     }
-    let late = locks.state().held_back.take();
-    guard.release().await.expect("it is held");
-    locks.state().held_back = late;
-    locks.let_arrive();
-    tokio::time::sleep(secs(4)).await;
-    assert!(locks.is_taken());
-    tokio::time::sleep(secs(2)).await;
-    assert!(!locks.is_taken());
+    assert_ends_in_time(&locks, guard).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,14 +218,7 @@ async fn a_dropped_renewal_that_is_late_does_not_outlast_the_min_hold() {
         _ = guard.renew() => panic!("it takes a while"),
         () = settle() => {}
     }
-    let late = locks.state().held_back.take();
-    guard.release().await.expect("it is held");
-    locks.state().held_back = late;
-    locks.let_arrive();
-    tokio::time::sleep(secs(4)).await;
-    assert!(locks.is_taken());
-    tokio::time::sleep(secs(2)).await;
-    assert!(!locks.is_taken());
+    assert_ends_in_time(&locks, guard).await;
 }
 
 /// The reply to one by hand says nothing of the other one.
