@@ -14,7 +14,9 @@ use super::admin::inspect;
 use super::case::SOON;
 use super::lost::signaled;
 use super::need::admin;
-use super::support::{When, answered, eventually, granted, released, served, started, unavailable};
+use super::support::{
+    When, answered, eventually, granted, released, renewed, served, started, unavailable,
+};
 
 /// Of several clients that adopt one lease at the same time, one gets it.
 pub async fn one_of_several_adopters_has_the_lease(case: Case) {
@@ -117,7 +119,7 @@ pub async fn a_lease_that_has_ended_is_not_adopted(case: Case) {
     let next = case.lock(&client, &key).await;
     assert_gone(released).await;
     assert_gone(expired).await;
-    next.renew().await.expect("the lock is there");
+    renewed(&next).await;
     next.release().await.expect("a held lock is released");
 }
 
@@ -181,7 +183,7 @@ pub async fn a_shared_lease_is_not_adopted(case: Case) {
     let id = guard.lease_id().expect("a lease has an id");
     let adopted = adopt(&client, &key, id, any_id(), case.ttl()).await;
     assert_eq!(adopted, None, "it is adopted");
-    guard.renew().await.expect("the lock is there");
+    renewed(&guard).await;
     guard.release().await.expect("a held lock is released");
 }
 

@@ -7,7 +7,7 @@ use polylock_core::{DistributedLock, DistributedLockExt, LockGuard, LockKey};
 use super::Case;
 use super::admin::broken;
 use super::case::SOON;
-use super::support::{crowd, granted, noted};
+use super::support::{crowd, granted, noted, renewed};
 use crate::history::{Checker, Recorder};
 
 /// The token of a holder.
@@ -95,7 +95,7 @@ pub async fn a_token_stays_as_it_is(case: Case) {
     let first = token(&guard);
     assert!(first > 0 && i64::try_from(first).is_ok(), "{first}");
     tokio::time::sleep(case.ttl().mul_f64(0.6)).await;
-    guard.renew().await.expect("a held lock is renewed");
+    renewed(&guard).await;
     assert_eq!(token(&guard), first);
     guard.release().await.expect("a held lock is released");
 }

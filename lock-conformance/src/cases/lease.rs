@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::Case;
 use super::case::SOON;
 use super::lost::signaled;
-use super::support::{granted, on_a_thread, released};
+use super::support::{extended, granted, on_a_thread, released, renewed};
 
 /// A lock that is not released stays held for longer than its ttl.
 pub async fn renewal_keeps_a_lock_beyond_its_ttl(case: Case) {
@@ -62,7 +62,7 @@ pub async fn manual_renewal_extends_the_lease(case: Case) {
     for _ in 0..3 {
         tokio::time::sleep(case.ttl().mul_f64(0.5)).await;
         let before = guard.valid_until().expect("a lease has an end");
-        guard.renew().await.expect("a held lock is renewed");
+        renewed(&guard).await;
         assert!(guard.valid_until().expect("a lease has an end") > before);
     }
     case.assert_taken(&key).await;
@@ -73,8 +73,8 @@ pub async fn manual_renewal_extends_the_lease(case: Case) {
 pub async fn an_extended_lease_lasts_as_long_as_was_asked_for(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lease(&client, &key).await;
-    let (long, before) = (case.ttl().mul_f64(2.5), Instant::now());
-    guard.renew_for(long).await.expect("a held lock is renewed");
+    let long = case.ttl().mul_f64(2.5);
+    let before = extended(&guard, long).await;
     let until = guard.valid_until().expect("a lease has an end");
     let longest = before + long.mul_f64(0.96);
     let lasts = until - before;
@@ -94,10 +94,10 @@ pub async fn a_renewal_cuts_no_lease_that_was_extended(case: Case) {
     for mode in modes {
         let request = case.unrenewed(&key);
         let guard = granted(&client, &request.with_mode(mode)).await;
-        let (long, before) = (case.ttl() * 3, Instant::now());
-        guard.renew_for(long).await.expect("a held lock is renewed");
+        let long = case.ttl() * 3;
+        let before = extended(&guard, long).await;
         let until = guard.valid_until().expect("a lease has an end");
-        guard.renew().await.expect("a held lock is renewed");
+        renewed(&guard).await;
         let after = guard.valid_until().expect("a lease has an end");
         assert!(after + Duration::from_millis(5) >= until, "{mode:?}");
         tokio::time::sleep_until(before + case.ttl().mul_f64(1.6)).await;

@@ -73,6 +73,36 @@ impl Wake for Bell {
     }
 }
 
+/// Renews a held lock; returns when the answered request was sent. On a very busy machine a request may
+/// have no reply in its time, which is short for a short ttl: it is repeated while the lock is held.
+#[track_caller]
+pub(super) fn renewed(guard: &LockGuard) -> impl Future<Output = Instant> {
+    repeated(|| guard.renew())
+}
+
+/// The same for an extension to `ttl`.
+#[track_caller]
+pub(super) fn extended(guard: &LockGuard, ttl: Duration) -> impl Future<Output = Instant> {
+    repeated(move || guard.renew_for(ttl))
+}
+
+#[track_caller]
+fn repeated<F: Future<Output = Result<()>>>(
+    renew: impl Fn() -> F,
+) -> impl Future<Output = Instant> {
+    let place = Location::caller();
+    async move {
+        loop {
+            let sent = Instant::now();
+            match renew().await {
+                Ok(()) => return sent,
+                Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                Err(error) => panic!("a held lock is not renewed at {place}: {error:?}"),
+            }
+        }
+    }
+}
+
 /// Polls a future that depends on the store alone, as [`polled`] does. Returns its output, or `None`
 /// if it was dropped. Panics if nothing wakes it within `SOON`, or if `times` exceeds `MAX_POLLS`.
 #[track_caller]
