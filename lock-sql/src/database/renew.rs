@@ -137,6 +137,10 @@ impl DatabaseStore {
             true => &self.statements.renew_shared,
             false => &self.statements.renew,
         };
+        // The statement may be executed after this round.
+        let mut waits = SqlFailure::from(SqlCause::Busy);
+        waits.outcome_unknown = true;
+        round.report(some, &Err(waits));
         let (sql, values) = renewals.any.with(&rows(round, some));
         // At the end of the statement, which the caller may not see.
         let ended = move |_: Option<&_>| drop(turn);

@@ -104,6 +104,20 @@ async fn what_is_locked_is_unknown_and_what_is_gone_is_lost() {
 }
 
 #[tokio::test]
+async fn a_renewal_that_still_waits_for_its_row_has_an_unknown_outcome() {
+    for url in databases() {
+        let client = holder(&url).await;
+        let other = begin(&url, &rows("alone", 0)).await;
+        let mut due = due("alone", 1);
+        due.timeout = Duration::from_millis(500);
+        let state = client.store.renew_all(&[due]).await.remove(0);
+        let failure = state.expect_err("its row is locked");
+        assert!(failure.outcome_unknown, "{}", failure.cause);
+        drop(other);
+    }
+}
+
+#[tokio::test]
 async fn a_row_that_is_unlocked_is_renewed_at_once() {
     for url in databases() {
         let client = holder(&url).await;
