@@ -1,6 +1,7 @@
 //! Why a session ended.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use polylock_core::engine::LeaseId;
@@ -9,7 +10,7 @@ use tokio::time::timeout;
 
 use super::args::Args;
 use super::context::SessionContext;
-use crate::wire::Sql;
+use crate::wire::{Sql, SqlValue};
 
 /// The holders of a session that has ended; notified at the latest when this is dropped.
 pub(super) struct LossReport(Vec<(LeaseId, LockKey, LeaseControl)>);
@@ -42,15 +43,10 @@ impl LossReport {
     /// The ids of the holders whose locks were broken, as far as the server says. One statement for all
     /// keys, because the server may already have granted the locks to others.
     async fn broken(&self, context: &SessionContext) -> HashSet<Vec<u8>> {
-        let row_key = |key: &LockKey| context.args(key).values()[Args::ROW_KEY - 1].clone();
-        let asked = self.0.iter().take(MAX_ASKED);
-        let keys: Vec<_> = asked.map(|(_, key, _)| row_key(key)).collect();
-        if keys.is_empty() {
+        let Some((sql, keys)) = question(context, self.0.iter().map(|(_, key, _)| key)) else {
             return HashSet::new();
-        }
-        let numbers: Vec<_> = (1..=keys.len()).map(|n| format!("{{{n}}}")).collect();
-        let sql = format!("{} ({})", context.statements.broken, numbers.join(", "));
-        let answer = context.control_pool.message(&Sql::new(sql), keys).await;
+        };
+        let answer = context.control_pool.message(&sql, keys).await;
         let rows = answer.map_or_else(|_| Vec::new(), |answer| answer.rows);
         let broken = rows.iter().filter_map(|row| row.first()?.bytes());
         // Of one key all ids, one after the other.
@@ -69,6 +65,21 @@ impl Drop for LossReport {
     }
 }
 
+/// The statement that reads whose locks were broken, with its values; `None` if none were held.
+fn question<'a>(
+    context: &SessionContext,
+    held: impl Iterator<Item = &'a LockKey>,
+) -> Option<(Arc<Sql>, Vec<SqlValue>)> {
+    let row_key = |key: &LockKey| context.args(key).values()[Args::ROW_KEY - 1].clone();
+    let keys: Vec<_> = held.take(MAX_ASKED).map(row_key).collect();
+    if keys.is_empty() {
+        return None;
+    }
+    let numbers: Vec<_> = (1..=keys.len()).map(|n| format!("{{{n}}}")).collect();
+    let sql = format!("{} ({})", context.statements.broken, numbers.join(", "));
+    Some((Sql::new(sql), keys))
+}
+
 pub(super) const ID_LEN: usize = 16;
 
 /// About how many locks it asks: the statement is built before any holder is notified.
@@ -84,4 +95,32 @@ pub(super) fn unix_now() -> u64 {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(all(test, feature = "postgres"))]
+mod tests {
+    use polylock_core::LockUrl;
+    use polylock_core::engine::Engine;
+
+    use super::*;
+    use crate::config::SqlConfig;
+    use crate::session::SqlSessions;
+    use crate::wire::ConnectTarget;
+
+    /// The statement would be long otherwise, and no holder is notified while it is built.
+    #[tokio::test]
+    async fn the_reason_is_asked_for_a_thousand_locks_at_most() {
+        let url = LockUrl::parse("postgres://u:p@db/d?mode=advisory").unwrap();
+        let config = SqlConfig::from_url(&url).unwrap();
+        let target = Arc::new(ConnectTarget::of(config).unwrap());
+        // It connects to no server before it is asked.
+        let sessions = SqlSessions::new(&Engine::of_this_process("test"), &target);
+        let key = |n: usize| LockKey::new(format!("k/{n}")).unwrap();
+        for (held, asked) in [(1, 1), (1_000, 1_000), (1_001, 1_000), (3_000, 1_000)] {
+            let keys: Vec<_> = (0..held).map(key).collect();
+            let (_, values) = question(&sessions.context, keys.iter()).unwrap();
+            assert_eq!(values.len(), asked, "of {held}");
+        }
+        assert!(question(&sessions.context, std::iter::empty()).is_none());
+    }
 }
