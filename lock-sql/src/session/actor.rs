@@ -43,7 +43,8 @@ pub(super) struct Actor {
     pub(super) held: HashMap<LeaseId, HeldSessionLock>,
     /// When the last command ran.
     rested: Instant,
-    probed: Instant,
+    /// When the last probe was sent.
+    pub(super) probed: Instant,
 }
 
 /// A lock in a session.
@@ -69,6 +70,12 @@ pub(super) async fn open(
     ),
     SqlFailure,
 > {
+    let actor = connect(pool).await?;
+    Ok((Arc::clone(&actor.handle), actor.serve()))
+}
+
+/// Opens a connection, which nothing serves yet.
+pub(super) async fn connect(pool: &Arc<SessionPool>) -> Result<Actor, SqlFailure> {
     let context = Arc::clone(&pool.context);
     let until = Instant::now() + context.request_timeout;
     let opened = timeout_at(until, ServerConnection::open(&context.target)).await;
@@ -105,10 +112,10 @@ pub(super) async fn open(
     let handle = Arc::new(SessionHandle::new(id, send, context.trusted_for()));
     handle.prove(sent);
     let now = Instant::now();
-    let actor = Actor {
+    Ok(Actor {
         pool: Arc::clone(pool),
         context,
-        handle: Arc::clone(&handle),
+        handle,
         commands,
         connection: Some(connection),
         is_over: false,
@@ -120,12 +127,11 @@ pub(super) async fn open(
         held: HashMap::new(),
         rested: now,
         probed: now,
-    };
-    Ok((handle, actor.serve()))
+    })
 }
 
 impl Actor {
-    async fn serve(mut self) {
+    pub(super) async fn serve(mut self) {
         // Reset only to an earlier time, or when it fires: a reset for each command would cost a system
         // call.
         let mut alarm = std::pin::pin!(sleep_until(self.due()));

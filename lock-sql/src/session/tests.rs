@@ -4,21 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use lock_testkit::locks::until;
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
 use polylock_core::admin::LockAdmin as _;
-use polylock_core::engine::Engine;
+use polylock_core::engine::{Engine, LeaseId};
 use polylock_core::{AcquireRequest, LockKey, LockUrl, Released, Wait};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::SqlSessions;
+use super::actor::{self, Actor, HeldSessionLock};
 use super::args::Args;
-use super::handle::SessionCommand;
+use super::handle::{SessionCommand, SessionHandle};
 use super::record::RECORD_AFTER;
 use super::server_age;
 use crate::config::SqlConfig;
 use crate::database::tests::databases;
 use crate::dialect::mysql::tokens;
 use crate::dialect::sequence;
-use crate::table::TOKENS_AT_ONCE;
+use crate::error::SqlFailure;
+use crate::table::{TOKENS_AT_ONCE, TokenRange};
 use crate::wire::{ConnectTarget, Flavor, Sql, SqlValue};
 
 async fn open(url: &str) -> SqlSessions {
@@ -42,6 +47,74 @@ fn request(name: &str, wait: Wait) -> AcquireRequest {
     AcquireRequest::new(LockKey::new(name).unwrap()).with_wait(wait)
 }
 
+/// A session that nothing serves yet, and that holds a lock as far as it knows.
+async fn session_with(id: LeaseId, record_at: Option<Instant>, here: &SqlSessions) -> Actor {
+    let mut actor = actor::connect(&here.pool).await.unwrap();
+    let held = HeldSessionLock {
+        key: LockKey::new("k").unwrap(),
+        is_shared: false,
+        label: String::new(),
+        began: 0,
+        token: 1,
+        record_at,
+        recording: None,
+    };
+    actor.held.insert(id, held);
+    actor
+}
+
+/// A command for which a session sends no request: there is no such holder.
+fn keep_busy(session: &SessionHandle) -> oneshot::Receiver<Result<Option<TokenRange>, SqlFailure>> {
+    let (reply, drawn) = oneshot::channel();
+    let id = LeaseId::from_bytes([0; 16]);
+    drop(session.commands.send(SessionCommand::Draw { id, reply }));
+    drawn
+}
+
+/// A session runs the commands that have arrived before it does anything else.
+#[tokio::test]
+async fn a_session_that_is_always_busy_is_probed_in_time() {
+    for url in urls(&["mode=row", "mode=advisory"]) {
+        let here = open(&url).await;
+        let mut actor = session_with(LeaseId::from_bytes([1; 16]), None, &here).await;
+        actor.probed -= here.context.probe_every();
+        // The server's number is another one, and the probe ends the session.
+        actor.number = -1;
+        let session = Arc::clone(&actor.handle);
+        let [first, second] = [(); 2].map(|()| keep_busy(&session));
+        tokio::spawn(actor.serve()).await.unwrap();
+        assert!(first.await.is_ok(), "it begins with a command");
+        assert!(second.await.is_err(), "the probe came after all commands");
+    }
+}
+
+/// While another transaction keeps the record locked. The record of a reader would stay for ever.
+#[tokio::test]
+async fn a_shutdown_waits_for_the_records_of_released_locks() {
+    for url in urls(&["mode=advisory&timeout=20s"]) {
+        let (here, there) = (open(&url).await, open(&url).await);
+        let other = async |text: &str| {
+            let sql = Sql::new(text);
+            let answer = there.context.control_pool.message(&sql, Vec::new()).await;
+            answer.unwrap()
+        };
+        let key = LockKey::new("k").unwrap();
+        let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
+        until("the holder is recorded", async || {
+            here.inspect(&key).await.unwrap().is_some()
+        })
+        .await;
+        other("BEGIN; SELECT id FROM polylock_locks WHERE kind = 4 FOR UPDATE").await;
+        assert_eq!(guard.release().await.unwrap(), Released::Clean);
+        let is_done = here.shutdown(Duration::from_millis(100)).await;
+        assert!(!is_done, "its record cannot be cleared yet");
+        other("COMMIT").await;
+        assert!(here.shutdown(Duration::from_secs(20)).await);
+        let recorded = "SELECT COUNT(*) FROM polylock_locks WHERE kind = 4 AND id IS NOT NULL";
+        assert_eq!(other(recorded).await.int(0), Some(0));
+    }
+}
+
 /// A holder that has lost its session, and does not know it yet, draws no tokens to hand the lock
 /// over: they would be larger than the token of the new holder.
 #[tokio::test]
@@ -53,7 +126,7 @@ async fn a_holder_that_lost_the_lock_draws_no_token() {
         let session = here.pool.sessions().pop().unwrap();
         let id = session.holders().pop().unwrap();
         let draw = async || {
-            let (reply, drawn) = tokio::sync::oneshot::channel();
+            let (reply, drawn) = oneshot::channel();
             drop(session.commands.send(SessionCommand::Draw { id, reply }));
             drawn.await.ok().and_then(Result::ok).flatten()
         };
@@ -217,8 +290,8 @@ async fn many_free_locks_share_half_of_the_connections() {
                 })
             })
             .collect();
-        let until = tokio::time::Instant::now() + Duration::from_secs(10);
-        while here.pool.len() < connections / 2 && tokio::time::Instant::now() < until {
+        let until = Instant::now() + Duration::from_secs(10);
+        while here.pool.len() < connections / 2 && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         // More would be opened by then.
@@ -230,22 +303,19 @@ async fn many_free_locks_share_half_of_the_connections() {
                 tokio::spawn(async move {
                     let wait = Wait::AtMost(Duration::from_secs(20));
                     let guard = here.acquire(&request(&format!("held/{n}"), wait)).await;
-                    let granted = tokio::time::Instant::now();
+                    let granted = Instant::now();
                     guard.unwrap().release().await.unwrap();
                     granted
                 })
             })
             .collect();
         // Each has a connection by then, and nothing of this process asks again within a second.
-        let until = tokio::time::Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(10);
         while here.pool.waiters() < connections - 1 {
-            assert!(
-                tokio::time::Instant::now() < until,
-                "a waiter has no connection"
-            );
+            assert!(Instant::now() < until, "a waiter has no connection");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let released = tokio::time::Instant::now();
+        let released = Instant::now();
         for guard in held {
             guard.release().await.unwrap();
         }
