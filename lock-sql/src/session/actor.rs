@@ -172,6 +172,10 @@ impl Actor {
             if self.is_probe_late() {
                 self.probe().await;
             }
+            if self.connection.is_some() && !self.is_over {
+                // The alarm is not looked at while there are commands.
+                self.record_holders(Some(Instant::now()));
+            }
         }
         self.end();
     }
