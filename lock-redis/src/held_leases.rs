@@ -14,10 +14,12 @@ use crate::quorum::is_too_few;
 pub(crate) struct HeldRedisLeases {
     leases: Mutex<HashMap<LeaseId, HeldRedisLease>>,
     nodes: usize,
-    last_check: Mutex<Option<GapCheck>>,
+    /// By the number of the node whose gap caused it: a connection that breaks again and again must not
+    /// delay the check after the gap of another node, which may have sent a message meanwhile.
+    last_checks: Mutex<HashMap<usize, GapCheck>>,
 }
 
-/// When the last check after a gap ran, or when the next one is due.
+/// When the last check after a gap of one node ran, or when the next one is due.
 #[derive(Clone, Copy, Debug)]
 struct GapCheck {
     at: Instant,
@@ -54,7 +56,7 @@ impl HeldRedisLeases {
         Self {
             leases: Mutex::default(),
             nodes,
-            last_check: Mutex::default(),
+            last_checks: Mutex::default(),
         }
     }
 
@@ -121,8 +123,8 @@ impl HeldRedisLeases {
     }
 
     /// Renews all leases now: the new master may not know them.
-    pub(crate) fn check_after_failover(&self) {
-        self.record_check(Instant::now());
+    pub(crate) fn check_after_failover(&self, node: usize) {
+        self.record_check(node, Instant::now());
         self.check();
     }
 
@@ -133,14 +135,14 @@ impl HeldRedisLeases {
         }
     }
 
-    /// Renews all leases with automatic renewal after messages may have been missed: at once, or an
-    /// interval after the last such check. The interval grows while gaps keep coming.
-    pub(crate) fn check_after_gap(self: &Arc<Self>, engine: &Engine) {
+    /// Renews all leases with automatic renewal after messages of a node may have been missed: at once, or
+    /// an interval after the last such check for this node. The interval grows while gaps keep coming.
+    pub(crate) fn check_after_gap(self: &Arc<Self>, node: usize, engine: &Engine) {
         if self.lock().is_empty() {
             return;
         }
         let now = Instant::now();
-        let Some(due) = self.next_check(now) else {
+        let Some(due) = self.next_check(node, now) else {
             return;
         };
         let pause = due.saturating_duration_since(now);
@@ -157,24 +159,23 @@ impl HeldRedisLeases {
 
     /// Records a check that runs now: the closed connections of a failover are gaps, too. One that is to
     /// come stays.
-    fn record_check(&self, now: Instant) {
-        let last = self.last_check.lock();
-        let mut last = last.unwrap_or_else(PoisonError::into_inner);
-        if last.is_none_or(|last| last.at <= now) {
-            *last = Some(GapCheck {
+    fn record_check(&self, node: usize, now: Instant) {
+        let mut checks = self.last_checks();
+        if checks.get(&node).is_none_or(|last| last.at <= now) {
+            let check = GapCheck {
                 at: now,
                 repeated: 0,
-            });
+            };
+            checks.insert(node, check);
         }
     }
 
-    /// When a check after a gap is due; `None` if one is to come anyway.
-    fn next_check(&self, now: Instant) -> Option<Instant> {
-        let last = self.last_check.lock();
-        let mut last = last.unwrap_or_else(PoisonError::into_inner);
-        let check = match *last {
+    /// When a check after a gap of a node is due; `None` if one for this node is to come anyway.
+    fn next_check(&self, node: usize, now: Instant) -> Option<Instant> {
+        let mut checks = self.last_checks();
+        let check = match checks.get(&node) {
             Some(last) if last.at > now => return None,
-            Some(last) if now < last.at + last.interval() * 2 => {
+            Some(&last) if now < last.at + last.interval() * 2 => {
                 let repeated = last.repeated + 1;
                 let next = GapCheck { repeated, ..last };
                 let at = now.max(last.at + next.interval());
@@ -185,8 +186,13 @@ impl HeldRedisLeases {
                 repeated: 0,
             },
         };
-        *last = Some(check);
+        checks.insert(node, check);
         Some(check.at)
+    }
+
+    fn last_checks(&self) -> MutexGuard<'_, HashMap<usize, GapCheck>> {
+        let checks = self.last_checks.lock();
+        checks.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, HeldRedisLease>> {
@@ -196,7 +202,63 @@ impl HeldRedisLeases {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use polylock_core::{
+        AcquireRequest, FencingToken, Grant, Lease, LeaseState, Liveness, LockKey, Released,
+        RenewalRequest, Renewer, Result,
+    };
+
     use super::*;
+    use crate::lock::EventForwarder;
+    use crate::topology::ConnectionEvents;
+
+    /// A lease that is always held.
+    #[derive(Debug)]
+    struct Held {
+        id: LeaseId,
+        held_leases: Arc<HeldRedisLeases>,
+        renewals: Arc<Renewals>,
+    }
+
+    /// How many renewals there were.
+    #[derive(Debug, Default)]
+    struct Renewals(AtomicUsize);
+
+    #[async_trait]
+    impl Renewer for Renewals {
+        async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+            self.0.fetch_add(due.len(), Ordering::SeqCst);
+            due.iter().map(|_| Ok(LeaseState::Held)).collect()
+        }
+    }
+
+    #[async_trait]
+    impl Lease for Held {
+        fn liveness(&self) -> Liveness {
+            Liveness::Renewed {
+                id: self.id,
+                renewer: Arc::clone(&self.renewals) as _,
+            }
+        }
+
+        fn attach(&self, control: LeaseControl) {
+            self.held_leases.attach(self.id, control, None);
+        }
+
+        async fn hand_over(&self) -> Result<Option<FencingToken>> {
+            Ok(None)
+        }
+
+        async fn downgrade(&self) -> Result<()> {
+            Ok(())
+        }
+
+        async fn release(&self) -> Result<Released> {
+            Ok(Released::Clean)
+        }
+    }
 
     #[test]
     fn gaps_in_short_order_cause_one_check_and_a_later_one() {
@@ -211,7 +273,7 @@ mod tests {
             (1_001, Some(2_000)),
             (5_000, Some(5_000)),
         ] {
-            assert_eq!(leases.next_check(at(gap)), due.map(at), "{gap}");
+            assert_eq!(leases.next_check(0, at(gap)), due.map(at), "{gap}");
         }
     }
 
@@ -220,12 +282,12 @@ mod tests {
         let leases = HeldRedisLeases::on(1);
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        leases.record_check(at(0));
-        assert_eq!(leases.next_check(at(10)), Some(at(1_000)));
+        leases.record_check(0, at(0));
+        assert_eq!(leases.next_check(0, at(10)), Some(at(1_000)));
         // The one that is to come is not forgotten.
-        leases.record_check(at(20));
-        assert_eq!(leases.next_check(at(30)), None);
-        assert_eq!(leases.next_check(at(20_000)), Some(at(20_000)));
+        leases.record_check(0, at(20));
+        assert_eq!(leases.next_check(0, at(30)), None);
+        assert_eq!(leases.next_check(0, at(20_000)), Some(at(20_000)));
     }
 
     #[test]
@@ -235,11 +297,79 @@ mod tests {
         let seconds = |n| start + Duration::from_secs(n);
         let mut checks = Vec::new();
         for n in 0..60 {
-            checks.extend(leases.next_check(seconds(n)));
+            checks.extend(leases.next_check(0, seconds(n)));
         }
         let expected = [0, 1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64].map(seconds);
         assert_eq!(checks, expected);
         // After a quiet time, at once.
-        assert_eq!(leases.next_check(seconds(90)), Some(seconds(90)));
+        assert_eq!(leases.next_check(0, seconds(90)), Some(seconds(90)));
+    }
+
+    #[test]
+    fn a_node_with_many_gaps_delays_no_check_of_another() {
+        let leases = HeldRedisLeases::on(3);
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        for n in 0..=16 {
+            leases.next_check(0, at(n * 1_000));
+        }
+        for (node, gap, due) in [
+            (0, 17_000, None),
+            (1, 17_000, Some(17_000)),
+            (2, 17_010, Some(17_010)),
+            (1, 17_020, Some(18_000)),
+            // Nor does another one bring its own forward.
+            (0, 17_030, None),
+            (0, 24_010, Some(32_000)),
+            (1, 24_010, Some(24_010)),
+        ] {
+            let found = leases.next_check(node, at(gap));
+            assert_eq!(found, due.map(at), "node {node} at {gap}");
+        }
+    }
+
+    #[test]
+    fn the_gaps_of_a_failover_are_those_of_its_node() {
+        let leases = HeldRedisLeases::on(3);
+        let start = Instant::now();
+        leases.record_check(0, start);
+        assert_eq!(leases.next_check(1, start), Some(start));
+        assert_eq!(leases.next_check(0, start), Some(start + CHECK_INTERVAL));
+    }
+
+    #[tokio::test]
+    async fn a_gap_of_any_node_renews_the_leases_although_the_checks_of_others_are_due_later() {
+        let engine = Engine::of_this_process("redlock");
+        for node in 0..3 {
+            let held_leases = Arc::new(HeldRedisLeases::on(3));
+            let renewals = Arc::<Renewals>::default();
+            let lease = Arc::new(Held {
+                id: engine.lease_id(),
+                held_leases: Arc::clone(&held_leases),
+                renewals: Arc::clone(&renewals),
+            });
+            // The first automatic renewal is due long after the test.
+            let key = LockKey::new("a").unwrap();
+            let request = AcquireRequest::new(key).with_ttl(AcquireRequest::MAX_TTL);
+            let pending = engine.pending(request.key(), lease, request.ttl());
+            let guard = pending.granted(&request, Grant::new(engine.now(), None));
+            let guard = guard.unwrap();
+            let later = GapCheck {
+                at: Instant::now() + Duration::from_secs(3_600),
+                repeated: 0,
+            };
+            let others = (0..3).filter(|other| *other != node);
+            *held_leases.last_checks() = others.map(|other| (other, later)).collect();
+            let events = EventForwarder {
+                node,
+                engine: engine.clone(),
+                notifications: Arc::default(),
+                held_leases,
+            };
+            events.on_gap();
+            lock_testkit::locks::until("a renewal", async || renewals.0.load(Ordering::SeqCst) > 0)
+                .await;
+            guard.release().await.unwrap();
+        }
     }
 }

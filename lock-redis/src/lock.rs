@@ -141,11 +141,11 @@ impl ConnectionEvents for EventForwarder {
     }
 
     fn on_gap(&self) {
-        self.held_leases.check_after_gap(&self.engine);
+        self.held_leases.check_after_gap(self.node, &self.engine);
     }
 
     fn on_failover(&self) {
-        self.held_leases.check_after_failover();
+        self.held_leases.check_after_failover(self.node);
         self.notifications.interrupt();
     }
 }

@@ -70,6 +70,55 @@ impl Topology for Mute {
     }
 }
 
+/// A cluster in which a lease is lost. It gives the state by the notes of the lock only after a while.
+#[derive(Debug)]
+struct LostInCluster {
+    takes: Duration,
+    /// The reply of a renewal that reads the notes.
+    by_notes: i64,
+}
+
+#[async_trait]
+impl Topology for LostInCluster {
+    async fn open(&self) -> Result<(), RedisFailure> {
+        Ok(())
+    }
+
+    async fn call(&self, call: Call<'_>) -> Result<Done, RedisFailure> {
+        let CallKind::Script { keys, .. } = call.kind else {
+            return Err(RedisCause::LateRenewal.unknown());
+        };
+        let state = match keys {
+            [_lock] => 0,
+            _ => {
+                tokio::time::sleep(self.takes).await;
+                self.by_notes
+            }
+        };
+        Ok(Done {
+            value: Value::Array(vec![Value::Int(state)]),
+            acked: 0,
+            server: "a:1".into(),
+        })
+    }
+
+    async fn channel(&self) -> Result<Option<Arc<str>>, RedisFailure> {
+        Ok(None)
+    }
+
+    fn subscribed(&self) -> Option<Arc<str>> {
+        None
+    }
+
+    fn one_slot(&self) -> bool {
+        false
+    }
+
+    async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
+        Ok(Vec::new())
+    }
+}
+
 fn due(count: usize, ttl: Duration) -> Vec<RenewalRequest> {
     let id = LeaseId::from_hex("000102030405060708090a0b0c0d0e0f").unwrap();
     let key = |n| LockKey::new(format!("k{n}")).unwrap();
@@ -139,6 +188,38 @@ async fn a_loss_is_told_before_others_are_confirmed() {
             0 => assert!(state.is_err(), "lease {n} counts as held: {state:?}"),
             _ => assert_eq!(state.unwrap(), lost, "lease {n}"),
         }
+    }
+}
+
+/// The loss itself is known already, and must not be reported late for the sake of its reason.
+#[tokio::test(start_paused = true)]
+async fn the_reason_of_a_loss_in_a_cluster_is_awaited_only_briefly() {
+    let ms = Duration::from_millis;
+    let (broken, stolen) = (LostReason::Broken, LostReason::Stolen);
+    for (ttl, takes, by_notes, limit, expected) in [
+        (ms(30_000), ms(0), 2, ms(250), broken),
+        (ms(30_000), ms(200), 2, ms(250), broken),
+        (ms(30_000), ms(300), 2, ms(250), stolen),
+        (ms(900_000), ms(60_000), 2, ms(250), stolen),
+        // Half of the time that is left of the round of a short lease.
+        (ms(1_000), ms(50), 2, ms(75), broken),
+        (ms(1_000), ms(100), 2, ms(75), stolen),
+        // A lease that was lost is not held again.
+        (ms(30_000), ms(0), 1, ms(250), stolen),
+    ] {
+        let case = format!("a ttl of {ttl:?}, and {by_notes} after {takes:?}");
+        let topology = Arc::new(LostInCluster { takes, by_notes });
+        let server = Server::new(topology, &RedisConfig::new("a", 1));
+        let told = Mutex::new(Vec::new());
+        let lost = |_, reason| told.lock().unwrap().push(reason);
+        let (due, began) = (due(1, ttl), Instant::now());
+        let states = server.renew(&due, &lost, &|_| None).await;
+        let took = began.elapsed();
+        assert_eq!(told.into_inner().unwrap(), [expected], "{case}");
+        let states: Vec<_> = states.into_iter().map(Result::unwrap).collect();
+        assert_eq!(states, [LeaseState::Lost(expected)], "{case}");
+        // The timer counts whole milliseconds.
+        assert!(took <= limit + ms(1), "{case}: takes {took:?}");
     }
 }
 

@@ -379,3 +379,114 @@ impl Topology for Sentinel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{OnceLock, Weak};
+
+    use lock_testkit::servers::{RedisOptions, RedisServer};
+    use polylock_core::engine::Engine;
+
+    use super::super::events::ConnectionEvents;
+    use super::super::tests::{config, refused_with};
+    use super::*;
+    use crate::error::Refusal;
+
+    /// Whether a client has a master when its subscription ends, each time.
+    #[derive(Debug, Default)]
+    struct Interruptions {
+        client: OnceLock<Weak<Master>>,
+        has_master: Mutex<Vec<bool>>,
+    }
+
+    impl ConnectionEvents for Interruptions {
+        fn on_message(&self, _payload: &[u8]) {}
+
+        fn on_disconnect(&self) {
+            let client = self.client.get().and_then(Weak::upgrade);
+            let has_master = client.is_some_and(|client| client.current.present().is_some());
+            self.has_master.lock().unwrap().push(has_master);
+        }
+    }
+
+    impl Interruptions {
+        fn take(&self) -> Vec<bool> {
+            std::mem::take(&mut *self.has_master.lock().unwrap())
+        }
+    }
+
+    /// A client that reaches no Sentinel.
+    fn client(server: &RedisServer) -> (Sentinel, Arc<Interruptions>) {
+        let (config, ends) = (config(server), Arc::<Interruptions>::default());
+        let (events, engine) = (Arc::clone(&ends), Engine::of_this_process("redis"));
+        let shared = ConnectionContext::new(&config, events, &engine);
+        let sentinels = [Endpoint::tcp("127.0.0.1", 1)];
+        let sentinel = Sentinel::new(&config, &sentinels, "main", Arc::new(shared));
+        let sentinel = sentinel.expect("nothing is connected yet");
+        let client = ends.client.set(Arc::downgrade(&sentinel.master));
+        client.expect("it is set once");
+        (sentinel, ends)
+    }
+
+    /// Makes the server the master of a client, and subscribes to it.
+    async fn subscribed(sentinel: &Sentinel, server: &RedisServer) -> Arc<RedisNode> {
+        let master = &sentinel.master;
+        let endpoint = Endpoint::tcp("127.0.0.1", server.port());
+        let node = master.verify(endpoint).await.expect("it is a master");
+        let spawn = |task| drop(tokio::spawn(task));
+        let make = || {
+            let node = Arc::clone(&node);
+            async move { Ok(node) }
+        };
+        let deadline = Instant::now() + master.patience();
+        let made = master.current.get(spawn, deadline, make).await;
+        made.expect("it is there");
+        sentinel.channel().await.unwrap().expect("RESP3 pushes");
+        node
+    }
+
+    /// A closed subscription starts renewals.
+    #[tokio::test]
+    async fn a_demoted_master_is_discarded_before_its_connections_close() {
+        let server = RedisServer::start(RedisOptions::new());
+        let (sentinel, ends) = client(&server);
+        for refusal in [Refusal::ReadOnly, Refusal::MasterDown] {
+            let node = subscribed(&sentinel, &server).await;
+            sentinel.learn(&node, &refused_with(refusal));
+            assert_eq!(ends.take(), [false], "{refusal:?}");
+            assert!(sentinel.master.current.present().is_none(), "{refusal:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_silent_master_is_discarded_and_keeps_its_connections() {
+        let server = RedisServer::start(RedisOptions::new());
+        let (sentinel, ends) = client(&server);
+        let node = subscribed(&sentinel, &server).await;
+        sentinel.learn(&node, &refused_with(Refusal::NoPerm));
+        assert!(sentinel.subscribed().is_some(), "it may be a master");
+        let silent = RedisFailure::silent(node.server(), Duration::from_secs(1), true);
+        sentinel.learn(&node, &silent);
+        assert!(sentinel.master.current.present().is_none());
+        assert!(node.subscribed().is_some(), "it may reply again");
+        assert!(ends.take().is_empty(), "a connection is closed");
+    }
+
+    /// A request to it has taken long.
+    #[tokio::test]
+    async fn the_failure_of_a_former_master_does_not_concern_the_next() {
+        let server = RedisServer::start(RedisOptions::new());
+        let (sentinel, ends) = client(&server);
+        let master = &sentinel.master;
+        let former = master.to_masters.to(&Endpoint::tcp("127.0.0.1", 1));
+        let former = former.expect("nothing is connected yet");
+        let former = Arc::new(RedisNode::new(former, Arc::clone(&master.shared)));
+        subscribed(&sentinel, &server).await;
+        let silent = RedisFailure::silent(former.server(), Duration::from_secs(1), true);
+        for failure in [silent, refused_with(Refusal::ReadOnly)] {
+            sentinel.learn(&former, &failure);
+            assert!(sentinel.subscribed().is_some(), "{failure:?}");
+        }
+        assert!(ends.take().is_empty(), "a connection is closed");
+    }
+}

@@ -89,10 +89,15 @@ impl Topology for Standalone {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
+    use lock_testkit::servers::{RedisOptions, RedisServer};
     use polylock_core::engine::Engine;
 
     use super::super::events::NoEvents;
+    use super::super::tests::{Told, config, refused_with};
     use super::*;
+    use crate::error::Refusal;
 
     #[test]
     fn one_demotion_closes_the_connections_once() {
@@ -114,5 +119,35 @@ mod tests {
             let now = start + Duration::from_millis(at);
             assert_eq!(standalone.may_hang_up(now), may, "{at}");
         }
+    }
+
+    #[tokio::test]
+    async fn reports_of_one_demotion_do_not_close_the_next_connections() {
+        let server = RedisServer::start(RedisOptions::new());
+        let (config, told) = (config(&server), Arc::<Told>::default());
+        let (events, engine) = (Arc::clone(&told), Engine::of_this_process("redis"));
+        let shared = ConnectionContext::new(&config, events, &engine);
+        let endpoint = Endpoint::tcp("127.0.0.1", server.port());
+        let standalone = Standalone::new(&config, &endpoint, Arc::new(shared));
+        let standalone = standalone.expect("nothing is connected yet");
+        let closed = |refusal| {
+            standalone.learn(&standalone.node, &refused_with(refusal));
+            told.deaf.load(Ordering::SeqCst)
+        };
+        let set = |last| *standalone.hung_up.lock().unwrap() = last;
+
+        standalone.channel().await.unwrap().expect("RESP3 pushes");
+        assert_eq!(closed(Refusal::NoPerm), 0, "it may be a master");
+        assert_eq!(closed(Refusal::ReadOnly), 1);
+        standalone.channel().await.unwrap().expect("RESP3 pushes");
+        // An interval that is not over before this test is, however slow the machine.
+        set(Some(Instant::now() + Duration::from_secs(3_600)));
+        assert_eq!(closed(Refusal::ReadOnly), 1);
+        assert_eq!(closed(Refusal::MasterDown), 1);
+        assert!(standalone.subscribed().is_some(), "it is closed");
+        set(None);
+        assert_eq!(closed(Refusal::MasterDown), 2);
+        assert!(standalone.hung_up.lock().unwrap().is_some());
+        assert_eq!(standalone.subscribed(), None);
     }
 }

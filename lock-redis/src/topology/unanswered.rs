@@ -15,6 +15,10 @@ use polylock_core::engine::before;
 ///
 /// A server executes the requests of one connection in order. A request sent on this one arrives behind
 /// the first, although other requests already use another connection.
+///
+/// Keeps the socket open until the lease is released, at most one for each lease. A connection that was given
+/// up has no other owner: with a weak reference, its socket would be closed, and a copy in flight could
+/// acquire the lock after its release.
 #[derive(Debug, Default)]
 pub(crate) struct Unanswered(Mutex<Kept>);
 

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Call, ConnectionEvents, Topology, connect};
 use crate::config::RedisConfig;
-use crate::error::RedisFailure;
+use crate::error::{RedisCause, RedisFailure, Refusal};
 use crate::script::Script;
 
 /// The events of a topology.
@@ -70,6 +70,16 @@ pub(crate) async fn open(config: &RedisConfig) -> (Arc<dyn Topology>, Arc<Told>)
     let (events, engine) = (Arc::clone(&told), Engine::of_this_process("redis"));
     let connected = connect(config, events, &engine).await;
     (connected.expect("it connects"), told)
+}
+
+/// A request that a server refuses.
+pub(super) fn refused_with(refusal: Refusal) -> RedisFailure {
+    RedisCause::Refused {
+        server: "a:1".into(),
+        refusal,
+        source: Arc::from(Box::from("refused")),
+    }
+    .into()
 }
 
 /// Waits until something is true.
