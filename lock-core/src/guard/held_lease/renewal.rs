@@ -110,7 +110,11 @@ impl HeldLease {
                     let slack = deadline.since(now);
                     self.events.emit(EventKind::Renewed { slack, left });
                 }
-                self.set_renewal(self.timing.renew_at(sent, self.slot.jitter()));
+                // The reply says nothing about a check that was requested after the renewal was sent.
+                let is_checked = |due| (sent..=now).contains(&due);
+                if !self.renewal_due().is_some_and(is_checked) {
+                    self.set_renewal(self.timing.renew_at(sent, self.slot.jitter()));
+                }
             }
             Ok(LeaseState::Lost(reason)) => {
                 // After its deadline the lease had expired before, whatever the server says.

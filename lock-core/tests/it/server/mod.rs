@@ -120,6 +120,17 @@ async fn a_check_renews_now() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_check_while_a_renewal_is_answered_renews_once_more() {
+    let locks = Fake::new();
+    let guard = locks.lock("k").await.unwrap();
+    locks.state().checks = true;
+    // The first renewal is due at a third of 30 s.
+    tokio::time::sleep(secs(11)).await;
+    assert_eq!(locks.state().renewals, 2);
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewal_without_an_answer_is_unknown_and_tried_again() {
     let locks = Fake::new();
     let guard = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
