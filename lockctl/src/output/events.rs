@@ -9,7 +9,9 @@ use serde_json::{Map, Value, json};
 
 use crate::args::EventsTarget;
 use crate::exit::Exit;
-use crate::output::{CommandFailure, Console, Escaped, Writer, millis, timestamp, unix_ms};
+use crate::output::{
+    CommandFailure, Console, Escaped, Writer, escaped, millis, path_text, timestamp, unix_ms,
+};
 use crate::waiting::AcquiredKeys;
 
 /// Writes what happens, one JSON object for each line.
@@ -36,10 +38,7 @@ impl Events {
         let writer = file
             .and_then(|file| Writer::start("lockctl-events", file))
             .map_err(|e| {
-                let message = format!(
-                    "cannot write events to {}",
-                    Escaped(&path.to_string_lossy())
-                );
+                let message = format!("cannot write events to {}", escaped(&path_text(&path)));
                 CommandFailure::new(Exit::Config, message).with_cause(&e)
             })?;
         Ok(Self { out: Some(writer) })
