@@ -120,6 +120,16 @@ impl LockUrl {
         params::is_public(param)
     }
 
+    /// Whether a text that stands in place of something else, such as the name of a file, may be a URL
+    /// with a secret, or the user, password and host of one. Messages show `***` in its place.
+    ///
+    /// True for a text with `://`, and for one with an `@` or a `?` behind a colon.
+    #[must_use]
+    pub fn may_be(text: &str) -> bool {
+        let behind_colon = text.split_once(':').map(|(_, rest)| rest);
+        text.contains("://") || behind_colon.is_some_and(|rest| rest.contains(['@', '?']))
+    }
+
     /// A reader for the parameters, which reports unknown ones.
     pub fn params(&self) -> Params<'_> {
         Params::new(&self.params, &self.taken)

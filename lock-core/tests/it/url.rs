@@ -23,6 +23,28 @@ fn columns<const N: usize>(line: &str) -> [&str; N] {
 }
 
 #[test]
+fn a_text_that_may_be_a_url_with_a_secret_is_told_from_the_name_of_a_file() {
+    for url in [
+        "redis://app:s3ntinel@cache",
+        "redis://cache",
+        "app:s3ntinel@cache",
+        ":s3ntinel@cache",
+        "sqlite:locks.db?psw=s3ntinel",
+    ] {
+        assert!(LockUrl::may_be(url), "{url}");
+    }
+    for file in [
+        "",
+        "lock.toml",
+        "/etc/lock@host.toml",
+        "at-10:30.toml",
+        "what?.toml",
+    ] {
+        assert!(!LockUrl::may_be(file), "{file}");
+    }
+}
+
+#[test]
 fn parts_are_told_apart() {
     // URL, hosts joined, user, password, path, what is displayed in place of the URL itself
     let cases = [

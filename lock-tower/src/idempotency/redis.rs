@@ -20,8 +20,8 @@ use super::{Put, ResponseStore, StoreError, StoredResponse};
 /// request is handled again: use persistence and `maxmemory-policy noeviction`. The Redis key is
 /// `polylock:response:` and the key of the lock. Clones share a connection.
 ///
-/// A demoted server is recognized when it refuses a write. The first lookup after a demotion may read the old
-/// server, and so may others until that write; a repetition whose response is not there is then handled again.
+/// A demoted server is left when it refuses a write. Until then, lookups may read it, and it may lack newer
+/// responses: a repetition whose response is missing there is handled again.
 ///
 /// # Examples
 ///

@@ -23,9 +23,9 @@ use super::{PendingResponse, Put, ResponseStore, StoreError, StoredResponse};
 /// The table has responses as they were sent: its readers see what clients saw. Clones share up to four
 /// connections, one of which is reserved for storing.
 ///
-/// A demoted server is recognized when it refuses a write, on each connection separately. The first lookup
-/// after a demotion may read the old server, and so may others until that write; a repetition whose response
-/// is not there is then handled again.
+/// A connection to a demoted server is replaced when the server refuses a write on this connection. Until then,
+/// lookups on it may read the demoted server, which may lack newer responses: a repetition whose response is
+/// missing there is handled again.
 ///
 /// # Examples
 ///

@@ -10,7 +10,7 @@ use polylock::layers::Observer;
 
 use crate::args::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::{CommandFailure, escaped, quoted};
+use crate::output::{CommandFailure, escaped, path_text, quoted};
 
 /// Looks up variables of the environment.
 pub(crate) trait Env: Fn(&str) -> Option<OsString> + Clone + Send + Sync + 'static {}
@@ -51,7 +51,7 @@ impl FromFile {
         let Some((backend, Some(url))) = backend.map(|known| (known, &known.url)) else {
             let names = config.backends().iter().map(|known| known.name.as_str());
             let names: Vec<_> = names.collect();
-            let message = format!("{} names no default backend", escaped_path(path));
+            let message = format!("{} names no default backend", escaped(&path_text(path)));
             let hint = format!("give --default-backend NAME, one of {}", names.join(", "));
             return Err(CommandFailure::new(Exit::Config, message).with_hint(hint));
         };
@@ -177,8 +177,4 @@ fn options(args: &GlobalArgs, path: Option<&Path>) -> String {
         .iter()
         .filter_map(|(name, value)| Some(format!(" --{name} {}", quoted((*value)?))))
         .collect()
-}
-
-fn escaped_path(path: &Path) -> String {
-    escaped(&path.display().to_string())
 }

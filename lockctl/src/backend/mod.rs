@@ -16,7 +16,7 @@ use polylock::{AcquireRequest, DistributedLock, LockUrl};
 
 use crate::args::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::{CommandFailure, quoted};
+use crate::output::{CommandFailure, Escaped, quoted};
 
 use self::file::FromFile;
 
@@ -238,6 +238,7 @@ fn check_default(env: impl Fn(&str) -> Option<OsString>) -> Result<(), CommandFa
         .chain(["LOCK_DEFAULT_BACKEND".to_owned()]);
     match names.find(|name| env(name).is_some_and(|value| !value.is_empty())) {
         Some(name) => {
+            let name = Escaped(&name);
             let message = format!("{name} is for a configuration file, and none is read");
             let hint = format!("give --config FILE, or set LOCK_CONFIG or LOCK_URL; {UNSET}");
             Err(CommandFailure::new(Exit::Config, message).with_hint(hint))

@@ -16,7 +16,7 @@ use super::processes::{CommandProcesses, POLL_INTERVAL};
 use crate::args::Color;
 use crate::exit::Exit;
 use crate::logging::set_color;
-use crate::output::{CommandFailure, Console};
+use crate::output::{CommandFailure, Console, escaped, path_text};
 
 /// The command while it runs.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ fn die_with(_: i32) -> Result<(), CommandFailure> {
 }
 
 fn cannot_execute(command: &OsStr, error: &io::Error) -> CommandFailure {
-    let name = crate::output::escaped(&command.to_string_lossy());
+    let name = escaped(&path_text(command.as_ref()));
     match error.kind() {
         io::ErrorKind::NotFound => {
             CommandFailure::new(Exit::NotFound, format!("{name}: command not found"))

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::app::App;
 use crate::backend::{failure, loader};
 use crate::exit::Exit;
-use crate::output::{CommandFailure, escaped, plain_table, print, print_json};
+use crate::output::{CommandFailure, escaped, path_text, plain_table, print, print_json};
 
 /// Check or show a configuration file, or print its schema
 #[derive(Args, Debug)]
@@ -86,7 +86,7 @@ fn checked(path: &Path, loaded: &Result<Config, ConfigErrors>) -> String {
         let (backends, classes) = (config.backends().len(), config.classes().len());
         out += &format!(
             "{}: no errors; backends: {backends}, classes: {classes}\n",
-            escaped(&shown(path))
+            escaped(&path_text(path))
         );
     }
     out
@@ -110,7 +110,7 @@ fn show(app: &App, file: Option<&PathBuf>) -> Result<Exit, CommandFailure> {
     }
     let mut table = plain_table();
     table.set_header(["KEY", "VALUE", "FROM"]);
-    let name = shown(&path);
+    let name = path_text(&path);
     for setting in config.effective() {
         let from = match &setting.origin {
             Origin::File { line } => format!("{name}:{line}"),
@@ -135,15 +135,6 @@ fn path(app: &App, file: Option<&PathBuf>) -> Result<PathBuf, CommandFailure> {
         })
 }
 
-/// The name of the file, unless it may be a URL with a password.
-fn shown(path: &Path) -> String {
-    let name = path.display().to_string();
-    match name.contains("://") {
-        true => "***".to_owned(),
-        false => name,
-    }
-}
-
 /// The answer of `config check`.
 fn checked_json(path: &Path, loaded: &Result<Config, ConfigErrors>) -> Value {
     let (errors, warnings) = match loaded {
@@ -155,7 +146,7 @@ fn checked_json(path: &Path, loaded: &Result<Config, ConfigErrors>) -> Value {
         all.map(error_json).collect()
     });
     json!({
-        "file": shown(path),
+        "file": path_text(path),
         "ok": loaded.is_ok(),
         "errors": errors,
         "warnings": warnings,
@@ -167,7 +158,7 @@ fn shown_json(path: &Path, config: &Config) -> Value {
     let settings: Vec<_> = config.effective().iter().map(setting_json).collect();
     let warnings: Vec<_> = config.warnings().iter().map(error_json).collect();
     json!({
-        "file": shown(path),
+        "file": path_text(path),
         "settings": settings,
         "warnings": warnings,
     })

@@ -58,14 +58,18 @@ pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, CommandFailu
     };
     let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
     outer.refuse(&backend, [name.as_str()])?;
-    let runner = args
-        .command
-        .runner(rules, &request, backend, &app.console)?;
-    // Not earlier, since the events may wait for a reader.
     let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
     if !stdin().is_terminal() {
         signals = signals.without_hangup();
     }
+    let events = tokio::select! {
+        biased;
+        _ = signals.next_that_ends() => return Ok(Exit::Success),
+        events = args.command.open_events() => events?,
+    };
+    let runner = args
+        .command
+        .runner(rules, &request, backend, &app.console, events);
     let exit = stand(&runner, &request, args.address, &mut signals).await;
     runner.flush();
     exit

@@ -88,7 +88,7 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
         keys: std::slice::from_ref(&key),
         request: &request,
         console: &app.console,
-        events: &Events::open(None)?,
+        events: &Events::none(),
         program: &backend.program(),
         acquired: &AcquiredKeys::new(),
     };

@@ -6,10 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use polylock::layers::{Event, EventKind, Observer};
 use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
 
 use crate::args::EventsTarget;
 use crate::exit::Exit;
-use crate::output::{CommandFailure, Console, Escaped, Writer, millis, timestamp, unix_ms};
+use crate::output::{
+    CommandFailure, Console, Escaped, Writer, escaped, millis, path_text, timestamp, unix_ms,
+};
 use crate::waiting::AcquiredKeys;
 
 /// Writes what happens, one JSON object for each line.
@@ -19,11 +22,32 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Opens the target, if there is one.
-    pub(crate) fn open(target: Option<&EventsTarget>) -> Result<Self, CommandFailure> {
+    /// Writes nothing.
+    pub(crate) fn none() -> Self {
+        Self { out: None }
+    }
+
+    /// Opens the target, if there is one; a FIFO as soon as it has a reader.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is written. A thread goes on waiting for the reader until this process ends.
+    pub(crate) async fn open(target: Option<EventsTarget>) -> Result<Self, CommandFailure> {
         let Some(target) = target else {
-            return Ok(Self { out: None });
+            return Ok(Self::none());
         };
+        let (done, opened) = oneshot::channel();
+        // Not one of the runtime, which waits for its threads when it ends.
+        std::thread::Builder::new()
+            .name("lockctl-open".to_owned())
+            .spawn(move || drop(done.send(Self::open_blocking(&target))))
+            .map_err(CommandFailure::internal("cannot start a thread"))?;
+        opened
+            .await
+            .expect("BUG: the thread sends what it has opened")
+    }
+
+    fn open_blocking(target: &EventsTarget) -> Result<Self, CommandFailure> {
         let path = match target {
             EventsTarget::Descriptor(number) => format!("/dev/fd/{number}").into(),
             EventsTarget::File(path) => path.clone(),
@@ -36,10 +60,7 @@ impl Events {
         let writer = file
             .and_then(|file| Writer::start("lockctl-events", file))
             .map_err(|e| {
-                let message = format!(
-                    "cannot write events to {}",
-                    Escaped(&path.to_string_lossy())
-                );
+                let message = format!("cannot write events to {}", escaped(&path_text(&path)));
                 CommandFailure::new(Exit::Config, message).with_cause(&e)
             })?;
         Ok(Self { out: Some(writer) })

@@ -1,11 +1,12 @@
 //! Text for people: escapes, durations and times.
 
 use std::fmt::{self, Write};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use polylock::Label;
 use polylock::admin::HolderInfo;
 use polylock::coordination::{LastRun, Leader};
+use polylock::{Label, LockUrl};
 
 /// Shows text of others with the characters escaped that steer a terminal or turn the reading
 /// direction.
@@ -35,6 +36,15 @@ fn is_invisible(c: char) -> bool {
 /// Escaped text as a value of its own.
 pub(crate) fn escaped(text: &str) -> String {
     Escaped(text).to_string()
+}
+
+/// The name of a file that the caller gave, not escaped; `***` if it may be a URL with a password.
+pub(crate) fn path_text(path: &Path) -> String {
+    let name = path.to_string_lossy();
+    match LockUrl::may_be(&name) {
+        true => "***".to_owned(),
+        false => name.into_owned(),
+    }
 }
 
 /// Keys in a sentence.

@@ -54,6 +54,9 @@ fn a_variable_of_a_file_does_not_lead_to_the_file_of_this_user() {
             "{name} is for a configuration file, and none is read"
         )]);
     }
+    // A name may have what steers a terminal.
+    let ended = place.expect_with(78, RUN, &[("LOCK_BACKEND_\u{1b}[2J_URL", "memory:")]);
+    ended.says(&["LOCK_BACKEND_\\u{1b}[2J_URL is for a configuration file"]);
     assert_nothing_is_locked(&place);
     let url = ("LOCK_URL", "sqlite:url.db");
     place.expect_with(0, RUN, &[("LOCK_DEFAULT_BACKEND", "main"), url]);

@@ -123,6 +123,50 @@ fn the_doctor_names_the_parameter_and_hides_its_value() {
     );
 }
 
+/// The user, password and host of a URL, and URLs without slashes.
+#[test]
+fn a_url_in_place_of_a_file_is_not_repeated() {
+    let place = Place::new();
+    place.write("lock.toml", "[backend.a]\nurl-file = 'app:s3ntinel@cache'");
+    place.write(
+        "other.toml",
+        "[backend.a]\nurl-file = 'memory:?psw=s3ntinel'",
+    );
+    for url in [
+        "app:s3ntinel@cache",
+        ":s3ntinel@cache",
+        "memory:?psw=s3ntinel",
+    ] {
+        for line in [
+            format!("--config {url} list"),
+            format!("--config {url} doctor"),
+            format!("config check {url}"),
+            format!("config show {url}"),
+            format!("run --events {url}/x k -- true"),
+            format!("run k -- {url}"),
+            format!("list x {url}"),
+        ] {
+            assert_silent(&place, &line, &[]);
+        }
+        assert_silent(&place, "list", &[("LOCK_CONFIG", url)]);
+        let ended = place.expect(78, &format!("--config {url} list"));
+        ended.says(&["there is an error in ***", "***: No such file"]);
+    }
+    for file in ["lock.toml", "other.toml"] {
+        assert_silent(&place, &format!("config check {file}"), &[]);
+    }
+}
+
+/// A path with an @ or a colon is no URL, and its name helps.
+#[test]
+fn the_name_of_a_file_is_shown() {
+    let place = Place::new();
+    for file in ["lock@host.toml", "at-10:30.toml"] {
+        let says = format!("{file}: No such file");
+        place.expect(78, &["--config", file, "list"]).says(&[&says]);
+    }
+}
+
 #[test]
 fn a_wrong_command_line_is_not_repeated_with_its_secrets() {
     let place = Place::new();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use polylock_core::layers::Observer;
-use polylock_core::{Registry, Result};
+use polylock_core::{LockUrl, Registry, Result};
 
 use super::context::Context;
 use super::error::{ConfigError, ConfigErrors, ConfigReport, Origin};
@@ -136,7 +136,7 @@ impl Loader {
         let path = path.as_ref();
         let file = path.display().to_string();
         // A URL in the place of a file may have a password.
-        let file = match file.contains("://") {
+        let file = match LockUrl::may_be(&file) {
             true => shown(&file),
             false => &file,
         };

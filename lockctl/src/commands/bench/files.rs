@@ -7,7 +7,7 @@ use polylock_bench::report::Report;
 
 use super::args::{FormArgs, MeasureArgs};
 use crate::exit::Exit;
-use crate::output::{CommandFailure, escaped};
+use crate::output::{CommandFailure, escaped, path_text};
 
 /// Sees before the measurement that there is a place for what comes out of it.
 pub(super) fn check(args: &MeasureArgs) -> Result<(), CommandFailure> {
@@ -78,5 +78,5 @@ fn write(file: &Path, text: &str) -> Result<(), CommandFailure> {
 }
 
 fn shown(path: &Path) -> String {
-    escaped(&path.display().to_string())
+    escaped(&path_text(path))
 }

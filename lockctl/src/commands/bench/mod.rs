@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::app::App;
 use crate::exit::Exit;
-use crate::output::{CommandFailure, Escaped, escaped, print, print_json};
+use crate::output::{CommandFailure, Escaped, escaped, path_text, print, print_json};
 
 use self::args::{BenchCommand, CompareArgs, FormArgs, MeasureArgs, ShowArgs};
 use self::files::{read, write_forms, write_json};
@@ -93,8 +93,8 @@ fn text(tables: &[Table]) -> String {
 fn write(app: &App, report: &Report, forms: &FormArgs) -> Result<(), CommandFailure> {
     write_forms(report, forms)?;
     if let Some(file) = &forms.html {
-        let file = file.display().to_string();
-        app.console.note(format!("the page is {}", escaped(&file)));
+        let file = escaped(&path_text(file));
+        app.console.note(format!("the page is {file}"));
     }
     Ok(())
 }

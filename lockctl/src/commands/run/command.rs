@@ -79,6 +79,15 @@ impl CommandArgs {
         })
     }
 
+    /// Opens the target of `--events`, which may wait for a reader.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Events::open`].
+    pub(crate) async fn open_events(&self) -> Result<Events, CommandFailure> {
+        Events::open(self.events.clone()).await
+    }
+
     /// What runs the command under locks of that request.
     pub(crate) fn runner(
         &self,
@@ -86,16 +95,17 @@ impl CommandArgs {
         request: &AcquireRequest,
         backend: BackendUrl,
         console: &Console,
-    ) -> Result<Runner, CommandFailure> {
-        Ok(Runner {
+        events: Events,
+    ) -> Runner {
+        Runner {
             command: self.words(),
             rules,
             ttl: request.ttl(),
             label: request.label().clone(),
-            events: Events::open(self.events.as_ref())?,
+            events,
             console: console.in_background(),
             backend,
-        })
+        }
     }
 }
 

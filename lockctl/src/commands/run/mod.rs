@@ -39,10 +39,14 @@ pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, CommandFailure
     let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
     outer.refuse(&backend, keys.iter().map(LockKey::as_str))?;
     let command = &args.command;
-    let runner = command.runner(rules, &request, backend, &app.console)?;
-    // Before anything can be held: a signal from here on leaves nothing behind. Not earlier, since the
-    // events may wait for a reader.
+    // Before anything can be held: a signal from here on leaves nothing behind.
     let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
+    let events = tokio::select! {
+        biased;
+        signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
+        events = command.open_events() => events?,
+    };
+    let runner = command.runner(rules, &request, backend, &app.console, events);
     let run = Run {
         args,
         keys,

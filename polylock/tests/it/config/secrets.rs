@@ -107,6 +107,7 @@ fn a_url_in_the_wrong_place_is_not_repeated() {
         format!("backend.main.url = 'memory:'\n[class.'{url}']\ntll = '5s'"),
         format!("[backend.main]\nurl-env = '{url}'"),
         format!("[backend.main]\nurl-file = '{url}'"),
+        "[backend.main]\nurl-file = 'memory:?psw=s3ntinel'".to_owned(),
         format!("[backend.main]\nurl = 'memory:'\nttl = '{url}'\nwait = '{url}'"),
         format!("[backend.main]\nurl = 'memory:'\noptions.mode = '{url}'"),
         "[backend.main]\nurl = 'redis+unix:/run/a'\noptions.pasword = 's3ntinel'".to_owned(),
@@ -127,10 +128,16 @@ fn a_url_in_the_wrong_place_is_not_repeated() {
 
 #[test]
 fn a_url_in_place_of_a_file_is_not_repeated() {
-    let result = loader(&[]).load("redis://app:s3ntinel@cache");
-    let printed = printed(&result);
-    assert!(printed.contains("there is an error in ***"), "{printed}");
-    assert!(!printed.contains(SECRET), "{printed}");
+    for url in [
+        "redis://app:s3ntinel@cache",
+        "app:s3ntinel@cache",
+        ":s3ntinel@cache",
+        "memory:?psw=s3ntinel",
+    ] {
+        let printed = printed(&loader(&[]).load(url));
+        assert!(printed.contains("there is an error in ***"), "{printed}");
+        assert!(!printed.contains(SECRET), "{printed}");
+    }
 }
 
 #[test]
