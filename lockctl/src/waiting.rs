@@ -138,13 +138,24 @@ impl LockWait<'_> {
                 changed.expect("BUG: the keys that are acquired outlive the waiting");
                 continue;
             }
-            let holder = self.blocker().await;
+            let mut holder = self.blocker().await;
             self.tell_events(holder.as_ref());
             let telling = async {
                 if self.console.is_chatty() && stderr().is_terminal() {
                     return self.spin(began, holder).await;
                 }
                 self.console.note(self.sentence(holder.as_ref(), None));
+                let mut pause = LOOK;
+                while holder.is_none() {
+                    // Not recorded yet, or the server is slow.
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                    holder = self.blocker().await;
+                    if holder.is_some() {
+                        self.tell_events(holder.as_ref());
+                        self.console.note(self.sentence(holder.as_ref(), None));
+                    }
+                }
                 pending().await
             };
             tokio::select! {

@@ -125,7 +125,7 @@ impl LockUrl {
     ///
     /// True for a text with `://`, and for one with an `@` or a `?` behind a colon.
     #[must_use]
-    pub fn may_be(text: &str) -> bool {
+    pub fn may_be_url(text: &str) -> bool {
         let behind_colon = text.split_once(':').map(|(_, rest)| rest);
         text.contains("://") || behind_colon.is_some_and(|rest| rest.contains(['@', '?']))
     }

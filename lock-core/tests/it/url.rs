@@ -31,7 +31,7 @@ fn a_text_that_may_be_a_url_with_a_secret_is_told_from_the_name_of_a_file() {
         ":s3ntinel@cache",
         "sqlite:locks.db?psw=s3ntinel",
     ] {
-        assert!(LockUrl::may_be(url), "{url}");
+        assert!(LockUrl::may_be_url(url), "{url}");
     }
     for file in [
         "",
@@ -40,7 +40,7 @@ fn a_text_that_may_be_a_url_with_a_secret_is_told_from_the_name_of_a_file() {
         "at-10:30.toml",
         "what?.toml",
     ] {
-        assert!(!LockUrl::may_be(file), "{file}");
+        assert!(!LockUrl::may_be_url(file), "{file}");
     }
 }
 

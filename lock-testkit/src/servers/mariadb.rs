@@ -63,6 +63,8 @@ fn client(client: &DatabaseClient<'_>) -> io::Result<Command> {
     command
         .args(["--no-defaults", "--batch", "--skip-column-names"])
         .args(["--connect-timeout=5", "--default-character-set=utf8mb4"])
+        // The one of the server is for the code under test.
+        .arg("--init-command=SET SESSION max_statement_time=0")
         .args(["--user", "root", "--database", client.database, "--socket"])
         .arg(client.dir.join(SOCKET))
         .env("MYSQL_PWD", "root");

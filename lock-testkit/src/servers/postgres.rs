@@ -99,6 +99,8 @@ fn psql(client: &DatabaseClient<'_>) -> io::Result<Command> {
         .args(["-p", &client.port.to_string()])
         .args(["-U", SUPERUSER, "-d", client.database])
         .env("PGPASSWORD", SUPERUSER)
+        // Those of the server are for the code under test.
+        .env("PGOPTIONS", "-c statement_timeout=0 -c lock_timeout=0")
         .env("PGCONNECT_TIMEOUT", "5");
     Ok(command)
 }

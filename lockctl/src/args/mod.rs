@@ -107,7 +107,7 @@ pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
     let of_lease = text_of(&error, ContextKind::InvalidArg).starts_with("--lease");
     let secret = kinds.map(|kind| {
         let text = text_of(&error, kind);
-        let is_url = text.contains('@') || LockUrl::may_be(text);
+        let is_url = text.contains('@') || LockUrl::may_be_url(text);
         is_url || is_lease(text) || of_lease && kind == ContextKind::InvalidValue
     });
     for (kind, _) in kinds.into_iter().zip(secret).filter(|(_, secret)| *secret) {

@@ -41,7 +41,7 @@ pub(crate) fn escaped(text: &str) -> String {
 /// The name of a file that the caller gave, not escaped; `***` if it may be a URL with a password.
 pub(crate) fn path_text(path: &Path) -> String {
     let name = path.to_string_lossy();
-    match LockUrl::may_be(&name) {
+    match LockUrl::may_be_url(&name) {
         true => "***".to_owned(),
         false => name.into_owned(),
     }

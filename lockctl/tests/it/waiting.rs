@@ -76,7 +76,7 @@ fn hints_ask_the_same_backend() {
 fn options_say_how_much_is_said_and_in_which_colors() {
     let place = Place::new();
     let _holder = place.holder("k");
-    let quiet = place.expect(75, "-q run -w 0.4 k -- true");
+    let quiet = place.expect(75, "-q run -w 3 k -- true");
     let quiet = quiet.says_nothing_of(&["hint", "waiting for"]);
     assert!(
         quiet.stderr.starts_with("lockctl: error: k is held"),

@@ -136,7 +136,7 @@ impl Loader {
         let path = path.as_ref();
         let file = path.display().to_string();
         // A URL in the place of a file may have a password.
-        let file = match LockUrl::may_be(&file) {
+        let file = match LockUrl::may_be_url(&file) {
             true => shown(&file),
             false => &file,
         };

@@ -222,7 +222,7 @@ impl Urls<'_, '_, '_> {
         let place = directory.unwrap_or_else(|| Path::new(""));
         let place = place.join(path.get_ref());
         // A text that may be a URL with a password is not repeated.
-        let may_be_url = path.get_ref().contains('@') || LockUrl::may_be(path.get_ref());
+        let may_be_url = path.get_ref().contains('@') || LockUrl::may_be_url(path.get_ref());
         let shown = match may_be_url {
             true => "the file".to_owned(),
             false => format!("the file {}", place.display()),
