@@ -175,26 +175,26 @@ fn an_adopter_has_a_token_above_the_one_that_is_stored() {
 fn a_release_passes_over_waiters_that_are_not_alive() {
     for (came, heard, channel, lives) in [
         (0, None, "channel", true),
-        (2_000, None, "channel", true),
-        (4_000, None, "channel", false),
-        (4_000, Some(2_000), "channel", true),
-        (9_000, Some(4_000), "channel", false),
-        (2_000, Some(1_000), "", true),
-        (4_000, None, "", false),
+        (20_000, None, "channel", true),
+        (40_000, None, "channel", false),
+        (40_000, Some(20_000), "channel", true),
+        (90_000, Some(40_000), "channel", false),
+        (20_000, Some(10_000), "", true),
+        (40_000, None, "", false),
     ] {
         let server = RedisServer::start(RedisOptions::new());
         let time = server.command(&["TIME"]).items()[0].text();
         let seconds: u64 = time.expect("a text").parse().expect("a number");
         let at = |ago: u64| seconds * 1_000 - ago;
         server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
-        let first = format!("{NEXT}|3000|3000|1|x|{channel}|label");
+        let first = format!("{NEXT}|30000|3000|1|x|{channel}|label");
         let ticket = format!("{}-0", at(came));
         server.command(&["XADD", "{a}:waiters", &ticket, "w", &first]);
         if let Some(heard) = heard {
             let (field, note) = (format!("w:{NEXT}"), format!("{}|2|{channel}", at(heard)));
             server.command(&["HSET", "{a}:notes", &field, &note]);
         }
-        let last = format!("{LAST}|3000|3000|1|x|channel|label");
+        let last = format!("{LAST}|30000|3000|1|x|channel|label");
         server.command(&["XADD", "{a}:waiters", "*", "w", &last]);
         let case = format!("{came} {heard:?} {channel:?}");
         let released = run(&server, &RELEASE, &[ID, ""]);
