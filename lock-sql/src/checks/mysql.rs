@@ -273,13 +273,6 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_may_write_all_the_same_is_warned_of() {
-        let mut facts = facts(SqlMode::Row, &[(READ_ONLY, "ON")]);
-        facts.may_write_anyway = true;
-        assert_faults(&facts, &[("replica", Status::Warning, "all the same")]);
-    }
-
-    #[test]
     fn leases_alone_end_by_the_clock_of_the_server() {
         for (mode, offset, status) in [
             (SqlMode::Lease, Some(3), Status::Warning),
