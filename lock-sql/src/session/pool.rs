@@ -3,7 +3,6 @@
 mod opening;
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -261,14 +260,6 @@ impl SessionPool {
     }
 }
 
-impl fmt::Debug for SessionPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionPool")
-            .field("sessions", &self.len())
-            .finish_non_exhaustive()
-    }
-}
-
 /// Records all holders in this process, so that its own requests find them.
 pub(super) async fn record_all() {
     let sessions = {
@@ -356,14 +347,6 @@ impl Drop for Reservation {
             entry.attempts -= usize::from(self.is_attempt);
             entry.alone = false;
         });
-    }
-}
-
-impl fmt::Debug for Reservation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reservation")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
     }
 }
 
