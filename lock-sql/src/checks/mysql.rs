@@ -25,8 +25,9 @@ pub(super) async fn check(
         variables,
         clock_offset: state.int(0).and_then(|server| clock_offset(asked, server)),
     };
-    connection.target.set_fencing(facts.fencing());
-    connection.target.set_flavor(flavor(&version));
+    let target = &connection.target;
+    target.reported_fencing.get_or_init(|| facts.fencing());
+    target.reported_flavor.get_or_init(|| flavor(&version));
     Ok(HealthRule::check_all(RULES, &facts))
 }
 

@@ -23,7 +23,7 @@ pub(super) async fn check(
     let state = ask(connection, &question).await?;
     let database = text(state.rows.first().and_then(|row| row.get(5)));
     if !database.is_empty() {
-        target.set_database(database);
+        target.reported_database.get_or_init(|| database);
     }
     let facts = PostgresFacts {
         mode: config.mode,
@@ -34,7 +34,7 @@ pub(super) async fn check(
         settings,
         clock_offset: state.int(4).and_then(|server| clock_offset(asked, server)),
     };
-    target.set_fencing(facts.fencing());
+    target.reported_fencing.get_or_init(|| facts.fencing());
     Ok(HealthRule::check_all(RULES, &facts))
 }
 

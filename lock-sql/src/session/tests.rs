@@ -24,7 +24,7 @@ use crate::wire::{ConnectTarget, Flavor, Sql, SqlValue};
 async fn open(url: &str) -> SqlSessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
     let target = Arc::new(ConnectTarget::of(config).unwrap());
-    target.set_flavor(Flavor::MariaDb);
+    target.reported_flavor.get_or_init(|| Flavor::MariaDb);
     let mut connection = crate::lock::open(&target).await.unwrap();
     crate::schema::ensure(&mut connection).await.unwrap();
     SqlSessions::new(&Engine::of_this_process("test"), &target)
