@@ -79,7 +79,7 @@ impl Sqlite {
             .open()
             .await
             .map_err(|failure| named(failure.into()))?;
-        let leases = Leases::new(engine, Arc::new(store), capabilities());
+        let leases = Leases::new(engine, Arc::new(store), Fencing::Strong);
         Ok(Self { leases })
     }
 
@@ -92,23 +92,11 @@ impl Sqlite {
 
 const NAME: &str = "sqlite";
 
-fn capabilities() -> Capabilities {
-    let mut capabilities = Capabilities::least(NAME);
-    capabilities.admin = true;
-    capabilities.downgrade = true;
-    capabilities.clock_tokens = true;
-    capabilities.fencing = Fencing::Strong;
-    capabilities.permits = true;
-    capabilities.shared = true;
-    capabilities.tickets = true;
-    capabilities
-}
-
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl DistributedLock for Sqlite {
     fn capabilities(&self) -> Capabilities {
-        self.leases.capabilities()
+        self.leases.capabilities
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
@@ -120,6 +108,6 @@ impl DistributedLock for Sqlite {
     }
 
     async fn shutdown(&self, within: Duration) -> bool {
-        self.leases.shutdown(within).await
+        self.leases.engine.drain(within).await
     }
 }

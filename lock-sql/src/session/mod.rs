@@ -50,7 +50,7 @@ pub(crate) struct SqlSessions {
     context: Arc<SessionContext>,
     pool: Arc<SessionPool>,
     records: Records,
-    capabilities: Capabilities,
+    pub(crate) capabilities: Capabilities,
 }
 
 impl SqlSessions {
@@ -82,10 +82,6 @@ impl SqlSessions {
             capabilities: capabilities(engine.backend(), &context),
             context,
         }
-    }
-
-    pub(crate) fn capabilities(&self) -> Capabilities {
-        self.capabilities
     }
 
     pub(crate) async fn shutdown(&self, within: Duration) -> bool {
