@@ -201,8 +201,7 @@ impl SqlFailure {
     /// Whether the server seems to be down for a while.
     pub(crate) fn is_outage(&self) -> bool {
         match &self.cause {
-            SqlCause::Silent(_) => true,
-            SqlCause::SessionOver => true,
+            SqlCause::Silent(_) | SqlCause::SessionOver => true,
             SqlCause::Sql(db_error) if matches!(*db_error.source, sqlx::Error::PoolClosed) => false,
             SqlCause::Sql(db_error) => {
                 db_error.class.is_the_end() || db_error.class == ErrorClass::TooMany
@@ -210,9 +209,7 @@ impl SqlFailure {
             _ => false,
         }
     }
-}
 
-impl SqlFailure {
     /// The failure of a statement that was sent.
     pub(crate) fn of_statement(db_error: DbError) -> Self {
         Self {

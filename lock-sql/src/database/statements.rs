@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::codec::COLUMNS;
-use crate::wire::{Sql, SqlValue};
+use crate::wire::{Sql, SqlValue, hex};
 
 /// The statements of `mode=lease` for one table: each is a transaction by itself, and reads the clock
 /// of the database.
@@ -119,8 +119,6 @@ impl Many {
 
 /// The columns of rows, each as the text of an array.
 fn arrays(rows: &[Vec<SqlValue>]) -> Vec<SqlValue> {
-    use std::fmt::Write as _;
-
     let width = rows.first().map_or(0, Vec::len);
     let mut columns = vec![String::from("{"); width];
     for row in rows {
@@ -130,12 +128,10 @@ fn arrays(rows: &[Vec<SqlValue>]) -> Vec<SqlValue> {
             }
             match value {
                 SqlValue::Null => column.push_str("NULL"),
-                SqlValue::Int(number) => write!(column, "{number}").unwrap_or_default(),
+                SqlValue::Int(number) => column.push_str(&number.to_string()),
                 SqlValue::Bytes(bytes) => {
                     column.push_str(r#""\\x"#);
-                    for byte in bytes {
-                        write!(column, "{byte:02x}").unwrap_or_default();
-                    }
+                    column.push_str(&hex(bytes));
                     column.push('"');
                 }
             }

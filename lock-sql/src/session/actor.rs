@@ -352,20 +352,12 @@ impl Actor {
         request_timeout.max(Instant::now() + left)
     }
 
-    async fn release(&mut self, id: LeaseId) -> Result<Released, SqlFailure> {
-        match self.held.remove(&id) {
-            Some(held) => self.free(id, held).await,
-            None => Ok(Released::AlreadyLost),
-        }
-    }
-
     /// Frees a lock. The end of the connection frees it as well. Without a reply, or with one that ends the
     /// connection, it is unknown which of the two did.
-    async fn free(
-        &mut self,
-        id: LeaseId,
-        mut held: HeldSessionLock,
-    ) -> Result<Released, SqlFailure> {
+    async fn release(&mut self, id: LeaseId) -> Result<Released, SqlFailure> {
+        let Some(mut held) = self.held.remove(&id) else {
+            return Ok(Released::AlreadyLost);
+        };
         let is_shared = usize::from(held.is_shared);
         let clear = self.context.statements.clear_record.as_ref();
         let clear = clear.map(|clear| Arc::clone(&clear[is_shared]));
