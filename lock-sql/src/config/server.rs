@@ -9,7 +9,7 @@ use sqlx::mysql::MySqlConnectOptions;
 #[cfg(feature = "postgres")]
 use sqlx::postgres::PgConnectOptions;
 
-use super::app_pool::AppPool;
+use super::pool::AppPool;
 use super::{ServerKind, SqlMode};
 use crate::dialect::{SchemaName, TableName};
 use crate::wire::DriverOptions;

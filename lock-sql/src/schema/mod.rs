@@ -1,6 +1,5 @@
 //! The table of the locks: how to create it, and whether it exists.
 
-mod outcome;
 #[cfg(feature = "_server")]
 mod server;
 
@@ -18,7 +17,6 @@ use crate::error::SqlFailure;
 #[cfg(feature = "sqlite")]
 use crate::sqlite::SqliteStore;
 
-pub use self::outcome::Applied;
 #[cfg(feature = "_server")]
 pub(crate) use self::server::ensure;
 
@@ -152,6 +150,33 @@ impl From<SqliteConfig> for Schema {
     fn from(config: SqliteConfig) -> Self {
         Self(SchemaTarget::Sqlite(config))
     }
+}
+
+/// The result of [`Schema::apply`].
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(feature = "sqlite")]
+/// use polylock_sql::{Applied, Schema, SqliteConfig};
+///
+/// # #[cfg(not(feature = "sqlite"))] fn main() {}
+/// # #[cfg(feature = "sqlite")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("locks.db");
+/// let schema = Schema::from(SqliteConfig::new(path));
+/// assert_eq!(schema.apply().await?, Applied::Created);
+/// assert_eq!(schema.apply().await?, Applied::Found);
+/// # Ok(()) }
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Applied {
+    /// The table was created.
+    Created,
+    /// The table existed with the layout of this version.
+    Found,
 }
 
 /// The engine of the configuration, or of this process.

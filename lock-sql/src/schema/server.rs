@@ -4,7 +4,7 @@ use std::time::Duration;
 use polylock_core::ErrorKind;
 use polylock_core::engine::Engine;
 
-use super::outcome::Applied;
+use super::Applied;
 use crate::config::{ServerKind, SqlConfig};
 use crate::dialect::table::{self, COLUMNS, LAYOUT, TableTexts};
 use crate::error::{SqlCause, SqlFailure, foreign, lacks};
