@@ -232,14 +232,13 @@ mod tests {
         use Status::{Error, Warning};
         const SINGLE: &str = "group_replication_single_primary_mode";
         const GROUP: &str = "group_replication_group_name";
-        type Case = (
-            &'static [(&'static str, &'static str)],
-            &'static str,
-            Status,
-            &'static str,
-        );
-        let cases: [Case; 9] = [
-            (&[(READ_ONLY, "ON")], "replica", Error, "read_only is on"),
+        let cases = [
+            (
+                &[(READ_ONLY, "ON")][..],
+                "replica",
+                Error,
+                "read_only is on",
+            ),
             (&[(READ_ONLY, "NO_LOCK")], "replica", Error, "a replica"),
             (&[("super_read_only", "ON")], "replica", Error, "super_read"),
             (&[("innodb_read_only", "1")], "replica", Error, "innodb_re"),

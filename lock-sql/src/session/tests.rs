@@ -8,6 +8,9 @@ use lock_testkit::servers::{MariaDbServer, PostgresServer};
 use polylock_core::admin::LockAdmin as _;
 use polylock_core::engine::Engine;
 use polylock_core::{AcquireRequest, LockKey, LockUrl, Released, Wait};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 use super::SqlSessions;
 use super::args::Args;
@@ -53,7 +56,7 @@ async fn a_holder_that_lost_the_lock_draws_no_token() {
         let session = here.pool.sessions().pop().unwrap();
         let id = session.holders().pop().unwrap();
         let draw = async || {
-            let (reply, drawn) = tokio::sync::oneshot::channel();
+            let (reply, drawn) = oneshot::channel();
             drop(session.commands.send(SessionCommand::Draw { id, reply }));
             drawn.await.ok().and_then(Result::ok).flatten()
         };
@@ -157,7 +160,7 @@ async fn no_record_outlives_its_holder() {
         let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
         // From before the record is begun until after it is written.
         let held = RECORD_AFTER + Duration::from_micros(round * 300);
-        tokio::time::sleep(held).await;
+        sleep(held).await;
         assert_eq!(guard.release().await.unwrap(), Released::Clean);
         assert_eq!(here.inspect(&key).await.unwrap(), None);
         tokio::task::yield_now().await;
@@ -185,12 +188,12 @@ async fn a_request_that_waits_for_a_connection_gets_one() {
         let wait = Wait::AtMost(Duration::from_secs(10));
         let guard = here.acquire(&request("c", wait)).await;
         let guard = guard.unwrap_or_else(|e| panic!("round {round}: {e}"));
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
         guard.release().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
     }
     assert!(busy.iter().all(|task| !task.is_finished()));
-    busy.iter().for_each(tokio::task::JoinHandle::abort);
+    busy.iter().for_each(JoinHandle::abort);
 }
 
 /// Free locks of many tasks use up to half of the connections; requests that have to wait get the
@@ -217,12 +220,12 @@ async fn many_free_locks_share_half_of_the_connections() {
                 })
             })
             .collect();
-        let until = tokio::time::Instant::now() + Duration::from_secs(10);
-        while here.pool.len() < connections / 2 && tokio::time::Instant::now() < until {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        let until = Instant::now() + Duration::from_secs(10);
+        while here.pool.len() < connections / 2 && Instant::now() < until {
+            sleep(Duration::from_millis(5)).await;
         }
         // More would be opened by then.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        sleep(Duration::from_millis(100)).await;
         assert_eq!(here.pool.len(), connections / 2, "opened for free locks");
         let waiters: Vec<_> = (1..connections)
             .map(|n| {
@@ -230,22 +233,19 @@ async fn many_free_locks_share_half_of_the_connections() {
                 tokio::spawn(async move {
                     let wait = Wait::AtMost(Duration::from_secs(20));
                     let guard = here.acquire(&request(&format!("held/{n}"), wait)).await;
-                    let granted = tokio::time::Instant::now();
+                    let granted = Instant::now();
                     guard.unwrap().release().await.unwrap();
                     granted
                 })
             })
             .collect();
         // Each has a connection by then, and nothing of this process asks again within a second.
-        let until = tokio::time::Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(10);
         while here.pool.waiters() < connections - 1 {
-            assert!(
-                tokio::time::Instant::now() < until,
-                "a waiter has no connection"
-            );
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert!(Instant::now() < until, "a waiter has no connection");
+            sleep(Duration::from_millis(5)).await;
         }
-        let released = tokio::time::Instant::now();
+        let released = Instant::now();
         for guard in held {
             guard.release().await.unwrap();
         }
@@ -257,7 +257,7 @@ async fn many_free_locks_share_half_of_the_connections() {
             );
         }
         assert!(busy.iter().all(|task| !task.is_finished()));
-        busy.iter().for_each(tokio::task::JoinHandle::abort);
+        busy.iter().for_each(JoinHandle::abort);
     }
 }
 
