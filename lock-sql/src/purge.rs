@@ -40,6 +40,10 @@ pub(crate) struct PurgeTexts {
     pub(crate) delete: [Many; 3],
 }
 
+/// The text of [`PurgeTexts::raise`], the same for all servers.
+pub(crate) const RAISE: &str = "
+UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND lock_key = ''";
+
 /// The rows of one kind, by their place in [`PurgeTexts`].
 #[derive(Clone, Copy)]
 pub(crate) enum RowKind {
