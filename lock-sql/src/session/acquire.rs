@@ -250,7 +250,11 @@ impl Actor {
                     "the server gave up to wait for the lock, it was told to or has no memory";
                 return Err(SqlCause::Unfit(says.to_owned()).into());
             }
-            got::ELSEWHERE => return Err(pooled()),
+            got::ELSEWHERE => {
+                let says = "a transaction pooler is in the path, where locks of sessions do not exclude; use \
+                            mode=lease";
+                return Err(SqlCause::Config(says.to_owned()).into());
+            }
             token => u64::try_from(token).map_err(|_| malformed())?,
         };
         if row.get(column::ADMITTED).and_then(SqlValue::int) == Some(0) {
@@ -353,12 +357,6 @@ fn granted_at(
 ) -> Option<Moment> {
     let granted = sent + waited.filter(|waited| *waited <= margin)?;
     (granted <= now).then_some(granted)
-}
-
-fn pooled() -> SqlFailure {
-    let message = "a transaction pooler is in the path, where locks of sessions do not exclude; use \
-                   mode=lease";
-    SqlCause::Config(message.to_owned()).into()
 }
 
 /// Extra time for the server to end a wait by itself, which keeps the connection usable.

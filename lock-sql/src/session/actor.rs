@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::args::{Args, millis};
 use super::context::{SessionContext, SessionMode, tokens};
 use super::handle::{SessionCommand, SessionHandle, SessionReleaseReply, ended};
-use super::loss_report;
+use super::loss_report::LossReport;
 use super::pool::SessionPool;
 use super::server_age;
 use super::socket::{self, SessionSocket};
@@ -487,7 +487,7 @@ impl Actor {
                 let key = self.held.get(&id).map(|held| held.key.clone());
                 key.map(|key| (id, key, control))
             });
-            let report = loss_report::LossReport::new(held.collect());
+            let report = LossReport(held.collect());
             let context = Arc::clone(&self.context);
             self.context.engine.spawn_service(async move {
                 report.tell(&context, connection.is_some()).await;

@@ -376,10 +376,8 @@ impl LockRows {
 
     /// Whether a lease ends at this moment or later.
     pub(crate) fn lasts_until(&self, id: LeaseId, end: Moment) -> bool {
-        let holders = self.rows.values().filter_map(|row| row.holder.as_ref());
-        holders
-            .into_iter()
-            .any(|it| it.id == id && it.expires >= end)
+        let mut holders = self.rows.values().filter_map(|row| row.holder.as_ref());
+        holders.any(|it| it.id == id && it.expires >= end)
     }
 
     /// The slot of a lease that has not ended, or how it ended.
