@@ -62,14 +62,6 @@ impl DbError {
         }
     }
 
-    /// There is no user and no password for a connection.
-    pub(crate) fn of_login(error: polylock_core::Error) -> Self {
-        Self::new(
-            ErrorClass::NoLogin,
-            sqlx::Error::Configuration(error.into()),
-        )
-    }
-
     /// Errors that are no database's.
     pub(crate) fn of_client(error: sqlx::Error) -> Self {
         let class = match &error {

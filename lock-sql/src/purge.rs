@@ -158,7 +158,8 @@ impl PurgeInner {
         if self.state.lock().doomed.len() < MAX_PENDING_DELETES {
             self.doom_leases().await?;
         }
-        self.purge_rows(self.retention.max(MIN_ROW_AGE)).await?;
+        let row_age = self.retention.max(MIN_ROW_AGE);
+        self.delete_unused(RowKind::Rows, Some(row_age)).await?;
         self.delete_unused(RowKind::Records, None).await
     }
 
@@ -198,17 +199,13 @@ impl PurgeInner {
         Ok(())
     }
 
-    /// Deletes rows that were created before `retention` and that no transaction has locked.
+    /// Deletes the next unused rows of a kind: of row locks, those that were created before `retention`
+    /// and that no transaction has locked.
     ///
     /// A holder keeps its row locked, so it is not deleted. A waiter whose row is deleted before its
     /// grant finds none, and creates it again. A request without a wait that meets the deletion is
     /// refused, because it cannot tell the deletion from another holder. This can happen once in
     /// `retention` for a key, for the time of one statement.
-    async fn purge_rows(&self, retention: Duration) -> Result<(), SqlFailure> {
-        self.delete_unused(RowKind::Rows, Some(retention)).await
-    }
-
-    /// Deletes the next unused rows of a kind.
     async fn delete_unused(
         &self,
         kind: RowKind,

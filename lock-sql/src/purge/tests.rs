@@ -58,7 +58,8 @@ impl Purger {
     /// Deletes what is older than this, of all rows of locks.
     async fn rows(&self, retention: Duration) {
         self.purge.0.state.lock().passed = Default::default();
-        let purged = self.purge.0.purge_rows(retention).await;
+        let purge = &self.purge.0;
+        let purged = purge.delete_unused(RowKind::Rows, Some(retention)).await;
         // MariaDB may choose it to end a deadlock.
         let is_victim = |failure: &SqlFailure| failure.class() == Some(ErrorClass::Conflict);
         assert!(purged.as_ref().err().is_none_or(is_victim), "{purged:?}");

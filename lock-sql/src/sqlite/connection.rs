@@ -22,7 +22,7 @@ use crate::table::LockRow;
 /// that thread either leaves the transaction open or ends it.
 pub(super) struct FileConnection {
     raw: SqliteConnection,
-    files: Files,
+    pub(super) files: Files,
     /// The epoch of the database, among those that existed one after the other.
     pub(super) epoch: u64,
     place: Arc<SqliteTable>,
@@ -73,16 +73,6 @@ impl FileConnection {
             epoch,
             place: Arc::clone(place),
         })
-    }
-
-    /// Device and inode of the database file.
-    pub(super) fn database(&self) -> (u64, u64) {
-        self.files.database()
-    }
-
-    /// Whether other clients see the data that was read and written here.
-    pub(super) fn check(&self) -> Result<(), SqlCause> {
-        self.files.check()
     }
 
     /// Reads the rows of some keys: in a write transaction, which begins here, or without blocking

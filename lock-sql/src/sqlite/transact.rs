@@ -61,7 +61,7 @@ impl Transactor {
         let epoch = self.held_leases.epoch();
         let id = self.engine.lease_id();
         let mut open = FileConnection::open(&self.place, self.durability, epoch, id).await?;
-        if self.place.is_another(open.database()) {
+        if self.place.is_another(open.files.database()) {
             // It may have been replaced while no client had it open.
             self.held_leases.end(epoch);
             open.epoch = self.held_leases.epoch();
@@ -120,7 +120,7 @@ impl Transactor {
         // A caller that gives up from here on undoes its request.
         batch.retain(QueuedWrite::is_wanted);
         batch.iter_mut().for_each(|work| work.apply(locks));
-        open.check()
+        open.files.check()
     }
 
     async fn store(
@@ -140,7 +140,7 @@ impl Transactor {
         committing.store(true, Ordering::Relaxed);
         open.commit(&changed, table, &deleted).await?;
         // A file that replaced this one before the commit does not have the changes.
-        open.check()
+        open.files.check()
     }
 
     /// Checks some rows each time the table has grown by a few, and selects those to delete.

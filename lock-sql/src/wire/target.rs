@@ -10,8 +10,8 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-use super::DbError;
 use super::driver::{DriverOptions, ReservedPool};
+use super::{DbError, ErrorClass};
 use crate::config::{ServerKind, SqlConfig};
 use crate::error::{SqlCause, SqlFailure};
 
@@ -21,7 +21,7 @@ pub(crate) struct ConnectTarget {
     /// The options without [`SqlConfig::login`]. Built once: for PostgreSQL, this reads files and looks up
     /// the user of the process.
     options: DriverOptions,
-    reserved: OnceLock<Arc<dyn ReservedPool>>,
+    pub(super) reserved: OnceLock<Arc<dyn ReservedPool>>,
     /// Whether the statements of one connection may reach several server connections.
     pub(crate) is_pooled: AtomicBool,
     /// What the server reports; the first report counts.
@@ -88,7 +88,12 @@ impl ConnectTarget {
             None => self.options.clone(),
         };
         let login = self.config.login.login().await;
-        let mut login = login.map_err(DbError::of_login)?;
+        let mut login = login.map_err(|error| {
+            DbError::new(
+                ErrorClass::NoLogin,
+                sqlx::Error::Configuration(error.into()),
+            )
+        })?;
         // The options of an application include a login.
         if self.config.client.is_some() && login.username().is_none() {
             if login.password().is_none() {
@@ -106,10 +111,6 @@ impl ConnectTarget {
             self.reserved.get_or_init(|| reserved);
         }
         Ok(())
-    }
-
-    pub(super) fn reserved(&self) -> Option<Arc<dyn ReservedPool>> {
-        self.reserved.get().map(Arc::clone)
     }
 
     /// Whether the application has closed its pool, which waits for open connections.
