@@ -272,7 +272,7 @@ const BUSY_SLICE: Duration = Duration::from_millis(20);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::TableName;
+    use crate::dialect::SqlName;
 
     #[tokio::test]
     async fn a_connection_flushes_as_it_is_told_to() {
@@ -282,7 +282,7 @@ mod tests {
             let place = Arc::new(SqliteTable {
                 path: directory.path().join("db"),
                 creates_directory: false,
-                statements: SqliteStatements::new(TableName::default()),
+                statements: SqliteStatements::new(SqlName::default()),
                 made_table: AtomicBool::new(false),
                 seen: Mutex::default(),
             });
