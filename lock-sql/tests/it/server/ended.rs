@@ -227,9 +227,7 @@ async fn a_backend_that_is_killed_costs_all_sessions_and_no_lease() {
         let guard = take(&locks, "job").await;
         held.push((site, locks, guard));
     }
-    let victim = sites[0].holder("job").await;
-    let victim = i32::try_from(victim).ok().and_then(Pid::from_raw);
-    kill_process(victim.expect("a process"), Signal::KILL).expect("it runs");
+    kill_backend(&sites[0]).await;
     for (site, locks, guard) in held {
         if site.is_session() {
             let (reason, _) = loss(&guard, LOST_WITHIN).await;
@@ -237,10 +235,7 @@ async fn a_backend_that_is_killed_costs_all_sessions_and_no_lease() {
         } else {
             assert!(guard.is_held());
         }
-        until("the server recovers", async || {
-            server.try_sql("SELECT 1").is_ok()
-        })
-        .await;
+        until_it_recovers(&server).await;
         let guard_token = guard.fencing_token();
         // A release on an old connection is retried in the background.
         match guard.release().await {
@@ -276,13 +271,8 @@ async fn tokens_grow_across_a_crash_behind_a_pooler() {
     }
     let guard = take(&first, "job").await;
     last = last.max(guard.fencing_token());
-    let victim = i32::try_from(site.holder("job").await).ok();
-    let victim = victim.and_then(Pid::from_raw).expect("a process");
-    kill_process(victim, Signal::KILL).expect("it runs");
-    until("the server recovers", async || {
-        server.try_sql("SELECT 1").is_ok()
-    })
-    .await;
+    kill_backend(&site).await;
+    until_it_recovers(&server).await;
     // The pooler may refuse connections for a moment longer.
     let deadline = Instant::now() + Duration::from_secs(30);
     let again = loop {
@@ -298,6 +288,18 @@ async fn tokens_grow_across_a_crash_behind_a_pooler() {
     assert!(again.fencing_token() > last, "{again:?} after {last:?}");
     drop(guard);
     again.release().await.expect("it is released");
+}
+
+/// Kills the process of PostgreSQL that serves the holder.
+async fn kill_backend(site: &Site) {
+    let victim = i32::try_from(site.holder("job").await).ok();
+    let victim = victim.and_then(Pid::from_raw).expect("a process");
+    kill_process(victim, Signal::KILL).expect("it runs");
+}
+
+async fn until_it_recovers(server: &PostgresServer) {
+    let recovers = async || server.try_sql("SELECT 1").is_ok();
+    until("the server recovers", recovers).await;
 }
 
 /// The server frees the row when the connections of the pooler close.
