@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use lock_testkit::locks::release;
 use lock_testkit::proxy::{Command, Direction, Fate};
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
@@ -12,8 +13,8 @@ use polylock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason,
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::support::{
-    Mode, SOON, Site, assert_free, assert_taken, key, loss, ms, on, request, sessions, take,
-    take_and_release, until,
+    Mode, SOON, Site, assert_free, assert_taken, key, leases, loss, ms, on, request, sessions,
+    take, take_and_release, until,
 };
 
 /// The holder learns it from the end of its connection, before the next heartbeat.
@@ -90,14 +91,11 @@ async fn connections_that_are_ended_cost_no_lease(site: Site) {
     guard.renew().await.expect("it is renewed");
     assert!(guard.is_held());
     site.kill_all().await;
-    let released = guard.release().await.expect("it is released");
-    assert_eq!(released, Released::Clean);
+    release(guard).await;
     assert_free(&site, "job").await;
 }
 
-on!(
-    connections_that_are_ended_cost_no_lease: postgres_lease, mariadb_lease
-);
+leases!(connections_that_are_ended_cost_no_lease);
 
 /// The first broken connection is a sign for the others: a release meets one of them at most.
 async fn connections_that_end_together_cost_one_attempt(site: Site) {
@@ -110,15 +108,12 @@ async fn connections_that_end_together_cost_one_attempt(site: Site) {
         );
         site.kill_all().await;
         for guard in [first, second, third] {
-            let released = guard.release().await.expect("it is released");
-            assert_eq!(released, Released::Clean);
+            release(guard).await;
         }
     }
 }
 
-on!(
-    connections_that_end_together_cost_one_attempt: postgres_lease, mariadb_lease
-);
+leases!(connections_that_end_together_cost_one_attempt);
 
 /// An attempt to renew is given up after a second; its connection is opened for the next one.
 async fn a_login_that_outlasts_an_attempt_to_renew_costs_no_lease(site: Site) {
@@ -139,9 +134,7 @@ async fn a_login_that_outlasts_an_attempt_to_renew_costs_no_lease(site: Site) {
     guard.release().await.expect("it is held");
 }
 
-on!(
-    a_login_that_outlasts_an_attempt_to_renew_costs_no_lease: postgres_lease, mariadb_lease
-);
+leases!(a_login_that_outlasts_an_attempt_to_renew_costs_no_lease);
 
 /// Waiters whose session is ended wait on in another one.
 async fn a_waiter_whose_session_is_ended_waits_on(site: Site) {
