@@ -9,7 +9,6 @@ pub(crate) struct DbError {
     pub(crate) source: Arc<sqlx::Error>,
 }
 
-/// The class of an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ErrorClass {
     /// A statement was cancelled, by us, by an administrator or by a time-out of the server.

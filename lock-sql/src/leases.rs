@@ -60,7 +60,6 @@ impl Leases {
         })
     }
 
-    /// Adopts the lease of a ticket.
     async fn adopt(&self, request: &AcquireRequest, ticket: &Ticket) -> Result<LockGuard> {
         let (key, ttl, id) = (request.key(), request.ttl(), self.engine.lease_id());
         let lease = Arc::new(TableLease::new(&self.store, key, id));
@@ -154,7 +153,6 @@ impl Leases {
         self.attempt(claim, request, place).await
     }
 
-    /// Tries once to acquire the lock.
     async fn attempt(
         &self,
         claim: SqlClaim,

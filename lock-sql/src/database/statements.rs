@@ -163,7 +163,6 @@ fn derived(columns: &[&str], rows: usize) -> String {
         .join(" UNION ALL ")
 }
 
-/// Puts text into a template.
 pub(crate) fn fill(template: &str, parts: &[(&str, &str)]) -> String {
     let filled = parts
         .iter()

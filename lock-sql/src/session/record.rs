@@ -15,7 +15,6 @@ use super::args::Args;
 use super::context::SessionMode;
 use super::loss_report;
 
-/// One shared holder.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct SharedHolder {
     pub(super) label: String,

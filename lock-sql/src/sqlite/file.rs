@@ -61,7 +61,6 @@ pub(super) fn inode(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Makes the directory on request.
 pub(super) fn create_directory(path: &Path) -> Result<(), SqlCause> {
     let Some(directory) = path.parent() else {
         return Ok(());

@@ -81,7 +81,6 @@ impl SqliteStore {
         })
     }
 
-    /// Changes the rows of one key.
     async fn change<T: Send + 'static>(
         &self,
         key: &LockKey,
@@ -92,7 +91,6 @@ impl SqliteStore {
             .await
     }
 
-    /// Looks at the rows of one key.
     async fn read<T: Send + 'static>(
         &self,
         key: &LockKey,

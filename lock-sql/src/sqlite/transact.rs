@@ -15,7 +15,6 @@ use crate::error::{SqlCause, SqlFailure};
 use crate::held_leases::HeldSqlLeases;
 use crate::table::{LoadedLocks, PurgePlan, purge};
 
-/// Runs operations in transactions.
 pub(super) struct Transactor {
     pub(super) place: Arc<SqliteTable>,
     pub(super) engine: Engine,

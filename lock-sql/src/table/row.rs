@@ -101,7 +101,6 @@ impl LockRow {
         }
     }
 
-    /// Gives the slot to a holder.
     pub(crate) fn set_holder(&mut self, holder: SlotHolder) {
         self.holder = Some(holder);
         self.claimed = None;

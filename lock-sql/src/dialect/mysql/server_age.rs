@@ -103,7 +103,6 @@ pub(crate) fn is_admitted(table: &str) -> String {
     )
 }
 
-/// Reads a [`Start`](crate::session::server_age::Start).
 pub(crate) fn read(table: &str) -> String {
     format!(
         "SET @polylock_start = {START};

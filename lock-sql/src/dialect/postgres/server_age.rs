@@ -93,7 +93,6 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
     }
 }
 
-/// Reads a [`Start`](crate::session::server_age::Start).
 pub(crate) fn read(table: &str) -> String {
     format!(
         "SELECT {START}, s.name, coalesce(s.ttl, 0), convert_to(coalesce(s.label, ''), 'UTF8'),
