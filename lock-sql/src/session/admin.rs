@@ -117,14 +117,8 @@ impl SqlSessions {
 
 async fn list(context: &SessionContext, prefix: &str) -> Result<Vec<LockInfo>, SqlFailure> {
     let (from, to) = crate::dialect::range(prefix);
-    let args = Args::new()
-        .with(Args::ROW_KEY, from)
-        .with(Args::UP_TO, to)
-        .into_vec();
-    let answer = context
-        .control_pool
-        .statement(&context.statements.list, args)
-        .await?;
+    let args = Args::new().with(Args::ROW_KEY, from).with(Args::UP_TO, to);
+    let answer = context.control(&context.statements.list, args).await?;
     let mut listed = Vec::new();
     for row in &answer.rows {
         let seen = read(context, row).await?;
@@ -137,11 +131,8 @@ async fn inspect(
     context: &SessionContext,
     key: &LockKey,
 ) -> Result<Option<SeenSessions>, SqlFailure> {
-    let args = context.args(key).into_vec();
-    let answer = context
-        .control_pool
-        .statement(&context.statements.inspect, args)
-        .await?;
+    let inspect = &context.statements.inspect;
+    let answer = context.control(inspect, context.args(key)).await?;
     match answer.rows.first() {
         Some(row) => read(context, row).await,
         None => Ok(None),
@@ -166,10 +157,8 @@ async fn break_lock(
         .args(key)
         .with(Args::LEASE, ids)
         .with(Args::TEXT, reason);
-    context
-        .control_pool
-        .statement(&context.statements.mark_broken, args.into_vec())
-        .await?;
+    let mark = &context.statements.mark_broken;
+    context.control(mark, args).await?;
     for session in &seen.sessions {
         // It may have released the lock since it was read, and hold others.
         if !is_alive(context, key, session).await? {
@@ -210,10 +199,7 @@ async fn is_alive(
         .with(Args::SESSION, session.number)
         .with(Args::SESSION_ID, session.by.clone())
         .with(Args::BEGAN, session.began);
-    let answer = context
-        .control_pool
-        .statement(&context.statements.alive, args.into_vec())
-        .await?;
+    let answer = context.control(&context.statements.alive, args).await?;
     Ok(answer.int(0).is_some_and(|count| count > 0))
 }
 

@@ -7,10 +7,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::args::Args;
 use super::statements::SessionStatements;
+use crate::error::SqlFailure;
 use crate::pool::Pool;
 use crate::purge::Purge;
 use crate::table::TokenRange;
-use crate::wire::{ConnectTarget, Sql, SqlValue, hex};
+use crate::wire::{ConnectTarget, QueryResult, Sql, SqlValue, hex};
 
 /// What all sessions of one lock service share.
 pub(crate) struct SessionContext {
@@ -52,6 +53,15 @@ impl SessionContext {
     /// Idle time after which a session without locks is closed, before the server does so.
     pub(crate) fn rests_for(&self) -> Duration {
         (self.timeout / 2).min(Duration::from_secs(60))
+    }
+
+    /// Runs a statement that is no part of the transaction of a lock.
+    pub(super) async fn control(
+        &self,
+        sql: &Arc<Sql>,
+        args: Args,
+    ) -> Result<QueryResult, SqlFailure> {
+        self.control_pool.statement(sql, args.into_vec()).await
     }
 
     /// Runs statements in the background; `unless` names the effect of a failure.
