@@ -299,21 +299,15 @@ impl From<SqlCause> for SqlFailure {
 }
 
 impl From<SqlFailure> for Error {
-    fn from(
-        SqlFailure {
-            cause,
-            outcome_unknown,
-        }: SqlFailure,
-    ) -> Self {
-        let mut error = Self::new(cause.kind(), cause.to_string());
-        if let Some(source) = cause.into_source() {
+    fn from(failure: SqlFailure) -> Self {
+        let mut error = Self::new(failure.cause.kind(), failure.cause.to_string());
+        if let Some(source) = failure.cause.into_source() {
             error = error.with_source(source);
         }
-        if outcome_unknown {
-            error.with_unknown_outcome()
-        } else {
-            error
+        if failure.outcome_unknown {
+            error = error.with_unknown_outcome();
         }
+        error
     }
 }
 

@@ -12,10 +12,10 @@ use polylock_core::engine::{LeaseId, before};
 use polylock_core::{LeaseState, LockKey, LostReason, RenewalRequest, TtlRule};
 use tokio::time::Instant;
 
-use super::DatabaseStore;
 use super::codec::{self, Stored, whole_micros};
 use super::row::WriteBackoff;
-use super::statements::{LeaseStatements, Many, RenewalStatements};
+use super::statements::{Many, RenewalStatements};
+use super::{DatabaseStore, on};
 use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
 use crate::table::LockRows;
@@ -51,11 +51,7 @@ impl DatabaseStore {
         let (shared, exclusive): (Vec<_>, Vec<_>) = order
             .into_iter()
             .partition(|at| self.shared_leases.has(due[*at].id));
-        let LeaseStatements {
-            renew,
-            renew_shared,
-            ..
-        } = &*self.statements;
+        let (renew, renew_shared) = (&self.statements.renew, &self.statements.renew_shared);
         let exclusive = exclusive.chunks(MOST).map(|batch| (renew, batch));
         let shared = shared.chunks(MOST).map(|batch| (renew_shared, batch));
         let batches = exclusive.chain(shared);
@@ -197,16 +193,11 @@ type FoundRows = BTreeMap<LockKey, Result<Stored, SqlFailure>>;
 
 fn rows(round: &RenewalRound<'_>, some: &[usize]) -> Vec<Vec<SqlValue>> {
     let row = |at: &usize| {
-        let RenewalRequest {
-            key, id, ttl, rule, ..
-        } = &round.due[*at];
-        let is_least = u64::from(*rule != TtlRule::Exactly);
-        vec![
-            SqlValue::from(key.as_bytes()),
-            SqlValue::from(&id.as_bytes()[..]),
-            SqlValue::from(whole_micros(*ttl)),
-            SqlValue::from(is_least),
-        ]
+        let due = &round.due[*at];
+        let mut row = on(&due.key, due.id);
+        row.push(SqlValue::from(whole_micros(due.ttl)));
+        row.push(SqlValue::from(u64::from(due.rule != TtlRule::Exactly)));
+        row
     };
     some.iter().map(row).collect()
 }

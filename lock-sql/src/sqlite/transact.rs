@@ -13,7 +13,7 @@ use super::write_queue::{Batch, Operands, QueuedWrite, is_busy};
 use crate::dialect::sqlite::Durability;
 use crate::error::{SqlCause, SqlFailure};
 use crate::held_leases::HeldSqlLeases;
-use crate::table::{LoadedLocks, PurgePlan, purge};
+use crate::table::{LoadedLocks, purge};
 
 pub(super) struct Transactor {
     pub(super) place: Arc<SqliteTable>,
@@ -46,10 +46,9 @@ impl Transactor {
             Ok(()) => *connection = Some(open),
             // No transaction has begun.
             Err(failure) if is_busy(failure) => *connection = Some(open),
-            Err(SqlFailure {
-                cause: SqlCause::Replaced { .. },
-                ..
-            }) => self.held_leases.end(open.epoch),
+            Err(failure) if matches!(failure.cause, SqlCause::Replaced { .. }) => {
+                self.held_leases.end(open.epoch);
+            }
             Err(_) => {}
         }
         done
@@ -159,17 +158,13 @@ impl Transactor {
             self.clocks.judge(row, &locks.ctx);
         }
         let is_end = rows.len() < PURGE_ROWS as usize;
-        let PurgePlan {
-            deleted,
-            passed,
-            floor,
-        } = purge(&rows, is_end, &locks.ctx, self.retention);
-        table.floor = table.floor.max(floor);
-        table.purged_to = match rows.get(passed.saturating_sub(1)) {
+        let plan = purge(&rows, is_end, &locks.ctx, self.retention);
+        table.floor = table.floor.max(plan.floor);
+        table.purged_to = match rows.get(plan.passed.saturating_sub(1)) {
             Some((key, row)) if !is_end => (key.clone(), row.slot),
             _ => (Vec::new(), 0),
         };
-        let deleted: BTreeSet<_> = deleted.into_iter().collect();
+        let deleted: BTreeSet<_> = plan.deleted.into_iter().collect();
         let mut at = 0;
         rows.retain(|(key, _)| {
             at += 1;

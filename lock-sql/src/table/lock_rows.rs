@@ -141,14 +141,11 @@ impl LockRows {
             Mode::Shared => self.join(ctx, |slot, holder| slot == 0 || holder.permits != 0),
             Mode::Permit { limit } => self.permit(limit, ctx),
             // A mode that this version does not know excludes all others.
-            _ => match self
-                .held_leases(ctx)
-                .map(|(_, holder)| holder.ends(ctx))
-                .max()
-            {
-                Some(until) => Err(LockRefusal::held(until)),
-                None => Ok(0),
-            },
+            _ => {
+                let ends = self.held_leases(ctx).map(|(_, holder)| holder.ends(ctx));
+                ends.max()
+                    .map_or(Ok(0), |until| Err(LockRefusal::held(until)))
+            }
         }
     }
 
@@ -305,11 +302,8 @@ impl LockRows {
             (holder.id, holder.token) = (renewal.id, token);
         }
         self.renew(renewal, ctx);
-        self.rows
-            .get(&0)?
-            .holder
-            .as_ref()
-            .map(|holder| holder.token)
+        let holder = self.rows.get(&0)?.holder.as_ref()?;
+        Some(holder.token)
     }
 
     /// The record of a holder, until its retention ends by the wall clock.
@@ -360,11 +354,8 @@ impl LockRows {
             Some(limit) => Mode::Permit { limit },
             None => Mode::Shared,
         };
-        let holders = self
-            .held_leases(ctx)
-            .map(|(_, holder)| holder.info(ctx))
-            .collect();
-        Some(LockInfo::new(key.clone(), mode, holders))
+        let holders = self.held_leases(ctx).map(|(_, holder)| holder.info(ctx));
+        Some(LockInfo::new(key.clone(), mode, holders.collect()))
     }
 
     pub(super) fn find(&self, id: LeaseId) -> Option<u32> {

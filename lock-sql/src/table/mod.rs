@@ -20,7 +20,7 @@ pub(crate) use self::lock_rows::LockRows;
 #[cfg(feature = "_server")]
 pub(crate) use self::lock_rows::{CLAIM, TOKENS_AT_ONCE};
 #[cfg(feature = "sqlite")]
-pub(crate) use self::purge::{PurgePlan, purge};
+pub(crate) use self::purge::purge;
 pub(crate) use self::queue::MAX_WAITERS;
 #[cfg(feature = "_server")]
 pub(crate) use self::queue::{FAR, TICKET};
