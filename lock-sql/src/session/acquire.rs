@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::actor::{Actor, HeldSessionLock};
 use super::args::{Args, millis};
-use super::context::SessionMode;
 use super::handle::{SessionGrant, SessionHold, SessionReply, SessionRequest, ended};
 use super::record::RECORD_AFTER;
 use super::statements::{column, got};
+use crate::config::SqlMode;
 use crate::error::{SqlCause, SqlFailure};
 use crate::wire::{ErrorClass, QueryResult, SqlValue};
 
@@ -230,7 +230,7 @@ impl Actor {
     /// `None` if the row of the key is missing.
     fn read(&self, sent: Moment, answer: &QueryResult) -> Result<Option<SessionStep>, SqlFailure> {
         let is_locked = |row: &Vec<SqlValue>| matches!(row.as_slice(), [only] if only.int() == Some(got::TAKEN));
-        if self.context.mode == SessionMode::Row && !answer.rows.iter().any(is_locked) {
+        if self.context.mode == SqlMode::Row && !answer.rows.iter().any(is_locked) {
             return Ok(None);
         }
         let row = answer.rows.last().filter(|row| row.len() > 1);
@@ -291,7 +291,7 @@ impl Actor {
 
     fn set_number(&mut self, got: Got) {
         // Behind a pooler each transaction may have another session of the server's.
-        if self.context.mode == SessionMode::Row {
+        if self.context.mode == SqlMode::Row {
             self.number = got.session;
         }
     }

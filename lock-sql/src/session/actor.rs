@@ -10,13 +10,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::args::{Args, millis};
-use super::context::{SessionContext, SessionMode, tokens};
+use super::context::{SessionContext, tokens};
 use super::handle::{SessionCommand, SessionHandle, SessionReleaseReply, ended};
 use super::loss_report::LossReport;
 use super::pool::SessionPool;
 use super::server_age;
 use super::socket::{self, SessionSocket};
 use super::statements::SessionStatements;
+use crate::config::SqlMode;
 use crate::error::{SqlCause, SqlFailure};
 use crate::table::TokenRange;
 use crate::wire::{ErrorClass, QueryResult, ServerConnection, Sql};
@@ -83,14 +84,9 @@ pub(super) async fn open(
     let answer = server_age::run(&mut connection, setup, &args, until, &context).await?;
     let answer = answer.map_err(SqlFailure::of_opening)?;
     let ends = socket::ends(&answer, context.target.config.port);
-    let number = answer
-        .rows
-        .last()
-        .and_then(|row| row.first()?.int())
-        .ok_or_else(|| {
-            SqlFailure::from(SqlCause::Unfit("a session without a number".to_owned()))
-        })?;
-    let was_read_only = is_read_only(&answer, READ_ONLY_AT_SETUP);
+    let unfit = || SqlCause::Unfit("a session without a number".to_owned());
+    let number = answer.last_int(0).ok_or_else(unfit)?;
+    let was_read_only = answer.last_int(READ_ONLY_AT_SETUP) == Some(1);
     if let Some(more) = &context.statements.setup_more {
         let done = server_age::run(&mut connection, more, &args, until, &context).await?;
         if let Err(db_error) = done {
@@ -272,7 +268,7 @@ impl Actor {
                 tracing::error!("a transaction pooler is in the path, and has taken the session");
                 self.is_over = true;
             }
-            Ok(answer) if !self.was_read_only && is_read_only(&answer, READ_ONLY_IN_PROBE) => {
+            Ok(answer) if !self.was_read_only && answer.last_int(READ_ONLY_IN_PROBE) == Some(1) => {
                 tracing::warn!("the server has become read-only, another one may be the primary");
                 self.is_over = true;
             }
@@ -326,7 +322,7 @@ impl Actor {
         // read-only still has the locks. Either way the connection closes after the holders were
         // notified.
         let ends_locks = match db_error.class {
-            ErrorClass::Conflict => self.context.mode == SessionMode::Row,
+            ErrorClass::Conflict => self.context.mode == SqlMode::Row,
             ErrorClass::ReadOnly => true,
             _ => false,
         };
@@ -529,11 +525,6 @@ const WATCH_AFTER: Duration = Duration::from_millis(100);
 /// The columns that say whether the server is read-only.
 const READ_ONLY_AT_SETUP: usize = 5;
 const READ_ONLY_IN_PROBE: usize = 1;
-
-fn is_read_only(answer: &QueryResult, column: usize) -> bool {
-    let row = answer.rows.last();
-    row.and_then(|row| row.get(column)?.int()) == Some(1)
-}
 
 /// Returns when a record is written, or will not be.
 async fn recorded(mut recording: watch::Receiver<()>) {

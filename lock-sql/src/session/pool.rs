@@ -12,9 +12,10 @@ use tracing::Instrument as _;
 
 use super::actor;
 use super::args::Args;
-use super::context::{SessionContext, SessionMode};
+use super::context::SessionContext;
 use super::handle::{SessionCommand, SessionHandle, ended};
 use crate::budget::RETRY_INTERVAL;
+use crate::config::SqlMode;
 use crate::error::SqlFailure;
 use crate::mutex::Mutex;
 
@@ -124,8 +125,7 @@ impl SessionPool {
     /// session is kept for attempts.
     fn pick_idle(self: &Arc<Self>, key: &LockKey) -> Option<Reservation> {
         let mut state = self.state.lock();
-        if self.context.mode == SessionMode::Advisory && !state.can_spare(self.context.connections)
-        {
+        if self.context.mode == SqlMode::Advisory && !state.can_spare(self.context.connections) {
             return None;
         }
         let is_idle = |entry: &&mut SessionEntry| entry.is_usable() && entry.keys.is_empty();
@@ -443,10 +443,8 @@ impl Reservation {
 
     fn change(&self, change: impl FnOnce(&mut SessionEntry)) {
         let mut state = self.pool.state.lock();
-        let entry = state
-            .sessions
-            .iter_mut()
-            .find(|entry| entry.session.id == self.session.id);
+        let mut sessions = state.sessions.iter_mut();
+        let entry = sessions.find(|entry| entry.session.id == self.session.id);
         entry.map(change);
         drop(state);
         self.pool.changed.notify_waiters();

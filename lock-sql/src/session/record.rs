@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::actor::{Actor, HeldSessionLock};
 use super::args::Args;
-use super::context::SessionMode;
 use super::loss_report;
+use crate::config::SqlMode;
 
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct SharedHolder {
@@ -82,9 +82,9 @@ impl Actor {
             .with(Args::LABEL, held.label.as_str())
             .with(Args::TOKEN, held.token);
         match self.context.mode {
-            SessionMode::Row => args.with(Args::BEGAN, held.began),
             // There it is what is locked.
-            SessionMode::Advisory => args,
+            SqlMode::Advisory => args,
+            _ => args.with(Args::BEGAN, held.began),
         }
     }
 }

@@ -238,8 +238,7 @@ pub(crate) fn first_text(answer: &QueryResult) -> Vec<u8> {
 
 /// Whether the session has its record, by the second number of the last row.
 pub(super) fn is_recorded(answer: &QueryResult) -> bool {
-    let count = answer.rows.last().and_then(|row| row.get(1)?.int());
-    count.is_some_and(|count| count > 0)
+    answer.last_int(1).is_some_and(|count| count > 0)
 }
 
 /// How often others may admit the start of a server, or the server may start, in one attempt.
