@@ -232,10 +232,8 @@ impl WaiterPlace {
 
 impl Drop for WaiterPlace {
     fn drop(&mut self) {
-        if let Some(ticket) = self
-            .ticket
-            .filter(|_| self.is_taken.load(Ordering::Relaxed))
-        {
+        let is_taken = self.is_taken.load(Ordering::Relaxed);
+        if let Some(ticket) = self.ticket.filter(|_| is_taken) {
             let (store, key) = (Arc::clone(&self.store), self.key.clone());
             self.engine.spawn(async move {
                 if let Err(failure) = store.dequeue(&key, ticket).await {

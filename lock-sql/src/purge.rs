@@ -70,6 +70,7 @@ struct PurgeInner {
     state: Mutex<PurgeState>,
 }
 
+#[derive(Default)]
 struct PurgeState {
     /// Rows that were added since the last round.
     grown: u32,
@@ -105,9 +106,7 @@ impl Purge {
         let state = PurgeState {
             // Processes that add one row each share the purging among them.
             grown: u32::from(engine.lease_id().as_bytes()[0]) % EVERY,
-            is_busy: false,
-            passed: Default::default(),
-            doomed: VecDeque::new(),
+            ..PurgeState::default()
         };
         Self(Arc::new(PurgeInner {
             engine: engine.clone(),

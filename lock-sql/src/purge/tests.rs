@@ -14,12 +14,7 @@ use crate::wire::ConnectTarget;
 
 #[test]
 fn leases_are_deleted_when_their_floor_has_settled() {
-    let mut state = PurgeState {
-        grown: 0,
-        is_busy: false,
-        passed: Default::default(),
-        doomed: VecDeque::new(),
-    };
+    let mut state = PurgeState::default();
     let second = |n: u64| moment(n * 1_000_000);
     for n in [10, 20] {
         state.doomed.push_back(PendingDelete {

@@ -10,7 +10,7 @@ use polylock_core::engine::{LeaseId, Moment};
 /// Slot 0 is the lock itself: it counts the tokens, and has the exclusive holder. Each further slot has
 /// a shared holder or one permit, and from [`QUEUE`] on a waiter in the queue. The last slot has the
 /// record of a holder. Rows stay after a release and are reused.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct LockRow {
     pub(crate) slot: u32,
     /// Largest token that was issued or reserved for the key; in slot 0 only.
@@ -92,12 +92,7 @@ impl LockRow {
     pub(crate) fn new(slot: u32) -> Self {
         Self {
             slot,
-            last_token: 0,
-            holder: None,
-            claimed: None,
-            broken: None,
-            record: None,
-            changed_at: 0,
+            ..Self::default()
         }
     }
 
