@@ -22,7 +22,7 @@ use crate::database::tests::databases;
 use crate::dialect::mysql::tokens;
 use crate::dialect::sequence;
 use crate::table::TOKENS_AT_ONCE;
-use crate::wire::{ConnectTarget, Flavor, Sql, SqlValue};
+use crate::wire::{ConnectTarget, Flavor, QueryResult, Sql, SqlValue};
 
 async fn open(url: &str) -> SqlSessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
@@ -31,6 +31,12 @@ async fn open(url: &str) -> SqlSessions {
     let mut connection = crate::lock::open(&target).await.unwrap();
     crate::schema::ensure(&mut connection).await.unwrap();
     SqlSessions::new(&Engine::of_this_process("test"), &target)
+}
+
+/// Runs statements past the sessions.
+async fn run(here: &SqlSessions, text: &str, args: Args) -> QueryResult {
+    let (pool, sql) = (&here.context.control_pool, Sql::new(text));
+    pool.message(&sql, args.into_vec()).await.unwrap()
 }
 
 /// A database of its own on each server for each of these parameters.
@@ -82,20 +88,11 @@ async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read() {
         guard.release().await.unwrap();
         let replace = "UPDATE polylock_locks SET name = {10}, version = {5} WHERE kind = 7";
         let read = "SELECT name, version FROM polylock_locks WHERE kind = 7";
-        let run = async |text: &str, args: Args| {
-            let sql = Sql::new(text);
-            let answer = here
-                .context
-                .control_pool
-                .message(&sql, args.into_vec())
-                .await;
-            answer.unwrap()
-        };
-        let started = run(read, Args::new()).await.rows;
+        let started = run(&here, read, Args::new()).await.rows;
         let before = Args::new()
             .with(Args::NAME, &b"before"[..])
             .with(Args::SEEN, 7_u64);
-        run(replace, before).await;
+        run(&here, replace, before).await;
         let admit = |version: i64| {
             let args = Args::new()
                 .with(Args::SESSION_ID, &[9_u8; 16][..])
@@ -109,7 +106,7 @@ async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read() {
         };
         let refused = admit(5).await.unwrap();
         assert!(!server_age::is_recorded(&refused), "admitted by its name");
-        let kept = run(read, Args::new()).await.rows;
+        let kept = run(&here, read, Args::new()).await.rows;
         assert_eq!(kept[0][0].bytes(), Some(&b"before"[..]));
         assert_eq!(kept[0][1].int(), Some(7));
         let admitted = admit(7).await.unwrap();
@@ -117,7 +114,7 @@ async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read() {
             server_age::is_recorded(&admitted),
             "refused, though it was read"
         );
-        let after = run(read, Args::new()).await.rows;
+        let after = run(&here, read, Args::new()).await.rows;
         assert_eq!(after[0][0].bytes(), started[0][0].bytes());
         assert_eq!(after[0][1].int(), Some(8));
     }
@@ -267,13 +264,7 @@ async fn rows_that_are_rolled_back_count_tokens() {
     let server = MariaDbServer::shared();
     let here = open(&format!("{}?mode=row", server.database())).await;
     let numbers = async |text: String| {
-        let sql = Sql::new(text);
-        let answer = here
-            .context
-            .control_pool
-            .message(&sql, Vec::new())
-            .await
-            .unwrap();
+        let answer = run(&here, &text, Args::new()).await;
         let row = answer.rows.last().cloned().unwrap_or_default();
         row.iter().filter_map(SqlValue::int).collect::<Vec<_>>()
     };
