@@ -13,8 +13,6 @@ use crate::config::SqliteConfig;
 #[cfg(feature = "sqlite")]
 use crate::dialect::sqlite::SqliteStatements;
 #[cfg(feature = "sqlite")]
-use crate::error::SqlFailure;
-#[cfg(feature = "sqlite")]
 use crate::sqlite::SqliteStore;
 
 #[cfg(feature = "_server")]
@@ -127,12 +125,8 @@ impl Schema {
             #[cfg(feature = "sqlite")]
             SchemaTarget::Sqlite(config) => {
                 let engine = engine(config.engine.as_ref(), "sqlite");
-                let applied = async {
-                    let store = SqliteStore::new(config, &engine)?;
-                    store.open().await
-                };
-                let named = |failure: SqlFailure| Error::from(failure).with_backend("sqlite");
-                applied.await.map_err(named)
+                let (_, applied) = SqliteStore::open(config, &engine).await?;
+                Ok(applied)
             }
         }
     }
