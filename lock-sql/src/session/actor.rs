@@ -455,11 +455,8 @@ impl Actor {
     /// Ends the wait of this session from another connection.
     pub(super) async fn cancel(&self) {
         let args = Args::new().with(Args::SESSION, self.number);
-        let cancel = self
-            .context
-            .control_pool
-            .message(&self.context.statements.cancel, args.into_vec());
-        match timeout(CANCELLING, cancel).await {
+        let (pool, sql) = (&self.context.control_pool, &self.context.statements.cancel);
+        match timeout(CANCELLING, pool.message(sql, args.into_vec())).await {
             Ok(Ok(_)) => {}
             Ok(Err(failure)) => {
                 tracing::debug!(cause = %failure.cause, "a wait could not be cancelled");

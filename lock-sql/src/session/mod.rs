@@ -201,12 +201,10 @@ impl SqlSessions {
             _end: end,
         };
         let take = SessionCommand::Take(Box::new(take));
-        let sent = self
-            .context
-            .engine
-            .poll_woken(|| session.commands.send(take));
+        let engine = &self.context.engine;
+        let sent = engine.poll_woken(|| session.commands.send(take));
         sent.map_err(|_| self::ended())?;
-        let undoing = UndoOnDrop::new(&self.context.engine, ended);
+        let undoing = UndoOnDrop::new(engine, ended);
         let taken = taken.await.unwrap_or_else(|_| Err(self::ended()));
         undoing.disarm();
         taken
@@ -220,10 +218,8 @@ impl SqlSessions {
     ) -> Result<LockGuard> {
         let grant = lease.granted(granted);
         let armed: Arc<dyn Lease> = Arc::<SessionLease>::clone(lease);
-        let pending = self
-            .context
-            .engine
-            .pending(request.key(), armed, self.context.timeout);
+        let (engine, ttl) = (&self.context.engine, self.context.timeout);
+        let pending = engine.pending(request.key(), armed, ttl);
         pending.granted(request, grant)
     }
 
