@@ -131,13 +131,9 @@ impl SqlBudget {
         }
         match self.was_held() {
             true if self.is_unanswered.load(Ordering::Relaxed) => silent(),
-            true => self.contended(),
+            true => Error::contended(self.wait),
             false => otherwise(),
         }
-    }
-
-    pub(crate) fn contended(&self) -> Error {
-        Error::contended(self.wait)
     }
 }
 

@@ -185,7 +185,7 @@ impl LeaseStore for DatabaseStore {
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), SqlFailure> {
         // Otherwise the statement that enters the queue may run after this one.
         self.in_flight.settle(ticket, self.timeout).await;
-        let leave = &self.statements.queue.leave;
+        let leave = &self.statements.leave_queue;
         self.pool.statement(leave, on(key, ticket)).await?;
         Ok(())
     }

@@ -24,8 +24,13 @@ pub(crate) struct LeaseStatements {
     pub(crate) load: Arc<Sql>,
     /// Requests a notification at the release, where there are notifications.
     pub(crate) want: Option<Arc<Sql>>,
-    /// The queue of waiters that cannot be notified.
-    pub(crate) queue: QueueStatements,
+    /// Notes a waiter that cannot be notified; then for how long. The statements of the queue change no
+    /// version, so that concurrent decisions need not be repeated.
+    pub(crate) note_queue: Arc<Sql>,
+    /// Takes a free slot of the queue, or keeps it; then the slot, the ticket and for how long.
+    pub(crate) enter_queue: Arc<Sql>,
+    /// Frees the slot of a ticket; then the ticket.
+    pub(crate) leave_queue: Arc<Sql>,
     /// Reads the rows that are held, from one key up to another.
     pub(crate) list: Arc<Sql>,
 
@@ -39,17 +44,6 @@ pub(crate) struct LeaseStatements {
     pub(crate) store: Many,
     /// The same for one key, and notifies the waiters; then the topic.
     pub(crate) store_and_notify: Many,
-}
-
-/// The statements of a queue. They change no version, so that concurrent decisions need not be
-/// repeated.
-pub(crate) struct QueueStatements {
-    /// Notes a waiter; then for how long.
-    pub(crate) note: Arc<Sql>,
-    /// Takes a free slot, or keeps it; then the slot, the ticket and for how long.
-    pub(crate) enter: Arc<Sql>,
-    /// Frees the slot of a ticket; then the ticket.
-    pub(crate) leave: Arc<Sql>,
 }
 
 /// The statements that renew leases of one kind: key, id, ttl, and 1 where no lease becomes shorter, else

@@ -86,14 +86,14 @@ impl DatabaseStore {
         ticket: LeaseId,
         stored: &Stored,
     ) -> Result<(), SqlFailure> {
-        let queue = &self.statements.queue;
+        let (note, enter) = (&self.statements.note_queue, &self.statements.enter_queue);
         if !stored.lock.is_ticket_due(ticket, &stored.ctx) {
             return Ok(());
         }
         let slot = stored.lock.place(ticket, &stored.ctx);
         let (name, ttl) = (SqlValue::from(key.as_bytes()), whole_micros(TICKET));
         let values = vec![name.clone(), SqlValue::from(ttl)];
-        let noted = self.pool.statement(&queue.note, values).await;
+        let noted = self.pool.statement(note, values).await;
         // Whatever happened to the request, it acquired no lock.
         noted.map_err(|failure| failure.cause)?;
         let id = SqlValue::from(&ticket.as_bytes()[..]);
@@ -103,7 +103,7 @@ impl DatabaseStore {
             id,
             SqlValue::from(ttl),
         ];
-        let entered = self.run_for(ticket, &queue.enter, values).await;
+        let entered = self.run_for(ticket, enter, values).await;
         entered.map_err(|failure| failure.cause)?;
         Ok(())
     }

@@ -159,7 +159,7 @@ impl SqlSessions {
             };
             budget.mark_contended(request);
             if !budget.waits() {
-                return Ok(Err(budget.contended()));
+                return Ok(Err(Error::contended(request.wait())));
             }
             if until.is_none() && !is_row {
                 // A waiter blocks its session, and so needs one of its own.
