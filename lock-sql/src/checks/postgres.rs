@@ -210,6 +210,59 @@ mod tests {
         }
     }
 
+    fn faults(facts: &PostgresFacts) -> Vec<HealthCheck> {
+        let mut checks = HealthRule::check_all(RULES, facts);
+        checks.retain(HealthCheck::is_fault);
+        checks
+    }
+
+    #[test]
+    fn each_fault_says_how_bad_it_is() {
+        use Status::{Error, Warning};
+        let set = |name, value| facts(&[(name, value)], 0, 0);
+        let standby = PostgresFacts {
+            is_in_recovery: true,
+            ..set("transaction_read_only", "on")
+        };
+        let unlogged = PostgresFacts {
+            is_unlogged: true,
+            ..facts(&[], 0, 0)
+        };
+        let late = PostgresFacts {
+            mode: SqlMode::Lease,
+            clock_offset: Some(Duration::from_secs(3)),
+            ..facts(&[], 0, 0)
+        };
+        let read_only = set("transaction_read_only", "on");
+        for (facts, id, status, says) in [
+            (standby, "replica", Error, "standby"),
+            (read_only, "read-only", Error, "read-only"),
+            (
+                set("synchronous_commit", "off"),
+                "flush",
+                Warning,
+                "fencing tokens",
+            ),
+            (set("fsync", "off"), "flush", Warning, "fsync is off"),
+            (set("full_page_writes", "off"), "flush", Warning, "damage"),
+            (unlogged, "table", Warning, "SET LOGGED"),
+            (
+                facts(&[], 2, 0),
+                "replication",
+                Warning,
+                "not wait for them",
+            ),
+            (late, "clock", Warning, "by 3 s"),
+        ] {
+            let found = faults(&facts);
+            let [fault] = &found[..] else {
+                panic!("one fault of {id}: {found:?}");
+            };
+            assert_eq!((fault.id, fault.status), (id, status), "{fault}");
+            assert!(fault.to_string().contains(says), "{fault}");
+        }
+    }
+
     #[test]
     fn standbys_are_to_be_waited_for() {
         let named = ("synchronous_standby_names", "s1");
@@ -224,8 +277,7 @@ mod tests {
             (&[named], 2, 1, Some("1 of its 2 standbys")),
         ] {
             let facts = facts(changes, standbys, asynchronous);
-            let mut found = HealthRule::check_all(RULES, &facts);
-            found.retain(HealthCheck::is_fault);
+            let found = faults(&facts);
             let expected = match says {
                 Some(says) => {
                     assert!(found[0].summary.contains(says), "{found:?}");
