@@ -38,7 +38,7 @@ impl LockAdmin for Leases {
 
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
         let (store, prefix) = (Arc::clone(&self.store), prefix.to_owned());
-        let backend = self.capabilities().backend;
+        let backend = self.capabilities.backend;
         watch_by_polling(move || {
             let (store, prefix) = (Arc::clone(&store), prefix.clone());
             async move {
@@ -52,7 +52,7 @@ impl LockAdmin for Leases {
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
         let due = [RenewalRequest::new(key.clone(), id, ttl)];
         let renewed = self.store.renew(&due).await.remove(0);
-        let backend = self.capabilities().backend;
+        let backend = self.capabilities.backend;
         renewed.map_err(|error| error.with_backend(backend).with_key(key))
     }
 
@@ -85,7 +85,7 @@ impl LockAdmin for Leases {
     }
 
     async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
-        let backend = self.capabilities().backend;
+        let backend = self.capabilities.backend;
         let checked = record.check();
         checked.map_err(|error| error.with_backend(backend).with_key(key))?;
         let written = self.store.write_record(key, record, keep).await;
@@ -95,7 +95,7 @@ impl LockAdmin for Leases {
 
 impl Leases {
     fn named(&self, failure: SqlFailure) -> Error {
-        Error::from(failure).with_backend(self.capabilities().backend)
+        Error::from(failure).with_backend(self.capabilities.backend)
     }
 }
 

@@ -117,15 +117,11 @@ impl SqlBudget {
     ) -> Result<T> {
         let mut attempts = pin!(attempts);
         let mut acquired = before(limit, attempts.as_mut()).await;
-        if acquired.is_none() && self.is_late() {
+        let is_unanswered = self.is_unanswered.load(Ordering::Relaxed);
+        if acquired.is_none() && self.was_held() && is_unanswered {
             acquired = before(limit + REPLY_GRACE, attempts).await;
         }
         acquired.unwrap_or_else(|| Err(self.timed_out(otherwise)))
-    }
-
-    /// Whether a waiter that has found the lock held waits for a reply.
-    fn is_late(&self) -> bool {
-        self.was_held() && self.is_unanswered.load(Ordering::Relaxed)
     }
 
     /// The error after the deadline; `otherwise` if nothing is known of the lock.
@@ -135,13 +131,9 @@ impl SqlBudget {
         }
         match self.was_held() {
             true if self.is_unanswered.load(Ordering::Relaxed) => silent(),
-            true => self.contended(),
+            true => Error::contended(self.wait),
             false => otherwise(),
         }
-    }
-
-    pub(crate) fn contended(&self) -> Error {
-        Error::contended(self.wait)
     }
 }
 

@@ -9,7 +9,6 @@ pub(crate) struct DbError {
     pub(crate) source: Arc<sqlx::Error>,
 }
 
-/// The class of an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ErrorClass {
     /// A statement was cancelled, by us, by an administrator or by a time-out of the server.
@@ -60,14 +59,6 @@ impl DbError {
             class,
             source: Arc::new(source),
         }
-    }
-
-    /// There is no user and no password for a connection.
-    pub(crate) fn of_login(error: polylock_core::Error) -> Self {
-        Self::new(
-            ErrorClass::NoLogin,
-            sqlx::Error::Configuration(error.into()),
-        )
     }
 
     /// Errors that are no database's.

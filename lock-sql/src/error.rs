@@ -201,8 +201,7 @@ impl SqlFailure {
     /// Whether the server seems to be down for a while.
     pub(crate) fn is_outage(&self) -> bool {
         match &self.cause {
-            SqlCause::Silent(_) => true,
-            SqlCause::SessionOver => true,
+            SqlCause::Silent(_) | SqlCause::SessionOver => true,
             SqlCause::Sql(db_error) if matches!(*db_error.source, sqlx::Error::PoolClosed) => false,
             SqlCause::Sql(db_error) => {
                 db_error.class.is_the_end() || db_error.class == ErrorClass::TooMany
@@ -210,9 +209,7 @@ impl SqlFailure {
             _ => false,
         }
     }
-}
 
-impl SqlFailure {
     /// The failure of a statement that was sent.
     pub(crate) fn of_statement(db_error: DbError) -> Self {
         Self {
@@ -302,21 +299,15 @@ impl From<SqlCause> for SqlFailure {
 }
 
 impl From<SqlFailure> for Error {
-    fn from(
-        SqlFailure {
-            cause,
-            outcome_unknown,
-        }: SqlFailure,
-    ) -> Self {
-        let mut error = Self::new(cause.kind(), cause.to_string());
-        if let Some(source) = cause.into_source() {
+    fn from(failure: SqlFailure) -> Self {
+        let mut error = Self::new(failure.cause.kind(), failure.cause.to_string());
+        if let Some(source) = failure.cause.into_source() {
             error = error.with_source(source);
         }
-        if outcome_unknown {
-            error.with_unknown_outcome()
-        } else {
-            error
+        if failure.outcome_unknown {
+            error = error.with_unknown_outcome();
         }
+        error
     }
 }
 

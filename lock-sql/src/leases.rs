@@ -6,7 +6,7 @@ use std::time::Duration;
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, LeaseId, before};
 use polylock_core::{
-    AcquireRequest, Capabilities, Grant, Lease, LockGuard, LockKey, Result, Ticket,
+    AcquireRequest, Capabilities, Fencing, Grant, Lease, LockGuard, LockKey, Result, Ticket,
 };
 use tokio::time::{Instant, sleep_until};
 
@@ -21,28 +21,24 @@ use crate::table::{LockRefusal, SqlClaim, is_sharing};
 pub(crate) struct Leases {
     pub(crate) engine: Engine,
     pub(crate) store: Arc<dyn LeaseStore>,
-    capabilities: Capabilities,
+    pub(crate) capabilities: Capabilities,
 }
 
 impl Leases {
-    pub(crate) fn new(
-        engine: Engine,
-        store: Arc<dyn LeaseStore>,
-        capabilities: Capabilities,
-    ) -> Self {
+    pub(crate) fn new(engine: Engine, store: Arc<dyn LeaseStore>, fencing: Fencing) -> Self {
+        let mut capabilities = Capabilities::least(engine.backend());
+        capabilities.admin = true;
+        capabilities.downgrade = true;
+        capabilities.clock_tokens = true;
+        capabilities.fencing = fencing;
+        capabilities.permits = true;
+        capabilities.shared = true;
+        capabilities.tickets = true;
         Self {
             engine,
             store,
             capabilities,
         }
-    }
-
-    pub(crate) fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-
-    pub(crate) async fn shutdown(&self, within: Duration) -> bool {
-        self.engine.drain(within).await
     }
 
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
@@ -64,7 +60,6 @@ impl Leases {
         })
     }
 
-    /// Adopts the lease of a ticket.
     async fn adopt(&self, request: &AcquireRequest, ticket: &Ticket) -> Result<LockGuard> {
         let (key, ttl, id) = (request.key(), request.ttl(), self.engine.lease_id());
         let lease = Arc::new(TableLease::new(&self.store, key, id));
@@ -158,7 +153,6 @@ impl Leases {
         self.attempt(claim, request, place).await
     }
 
-    /// Tries once to acquire the lock.
     async fn attempt(
         &self,
         claim: SqlClaim,
@@ -238,10 +232,8 @@ impl WaiterPlace {
 
 impl Drop for WaiterPlace {
     fn drop(&mut self) {
-        if let Some(ticket) = self
-            .ticket
-            .filter(|_| self.is_taken.load(Ordering::Relaxed))
-        {
+        let is_taken = self.is_taken.load(Ordering::Relaxed);
+        if let Some(ticket) = self.ticket.filter(|_| is_taken) {
             let (store, key) = (Arc::clone(&self.store), self.key.clone());
             self.engine.spawn(async move {
                 if let Err(failure) = store.dequeue(&key, ticket).await {

@@ -40,6 +40,10 @@ pub(crate) struct PurgeTexts {
     pub(crate) delete: [Many; 3],
 }
 
+/// The text of [`PurgeTexts::raise`], the same for all servers.
+pub(crate) const RAISE: &str = "
+UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND lock_key = ''";
+
 /// The rows of one kind, by their place in [`PurgeTexts`].
 #[derive(Clone, Copy)]
 pub(crate) enum RowKind {
@@ -66,6 +70,7 @@ struct PurgeInner {
     state: Mutex<PurgeState>,
 }
 
+#[derive(Default)]
 struct PurgeState {
     /// Rows that were added since the last round.
     grown: u32,
@@ -101,9 +106,7 @@ impl Purge {
         let state = PurgeState {
             // Processes that add one row each share the purging among them.
             grown: u32::from(engine.lease_id().as_bytes()[0]) % EVERY,
-            is_busy: false,
-            passed: Default::default(),
-            doomed: VecDeque::new(),
+            ..PurgeState::default()
         };
         Self(Arc::new(PurgeInner {
             engine: engine.clone(),
@@ -154,7 +157,8 @@ impl PurgeInner {
         if self.state.lock().doomed.len() < MAX_PENDING_DELETES {
             self.doom_leases().await?;
         }
-        self.purge_rows(self.retention.max(MIN_ROW_AGE)).await?;
+        let row_age = self.retention.max(MIN_ROW_AGE);
+        self.delete_unused(RowKind::Rows, Some(row_age)).await?;
         self.delete_unused(RowKind::Records, None).await
     }
 
@@ -194,17 +198,13 @@ impl PurgeInner {
         Ok(())
     }
 
-    /// Deletes rows that were created before `retention` and that no transaction has locked.
+    /// Deletes the next unused rows of a kind: of row locks, those that were created before `retention`
+    /// and that no transaction has locked.
     ///
     /// A holder keeps its row locked, so it is not deleted. A waiter whose row is deleted before its
     /// grant finds none, and creates it again. A request without a wait that meets the deletion is
     /// refused, because it cannot tell the deletion from another holder. This can happen once in
     /// `retention` for a key, for the time of one statement.
-    async fn purge_rows(&self, retention: Duration) -> Result<(), SqlFailure> {
-        self.delete_unused(RowKind::Rows, Some(retention)).await
-    }
-
-    /// Deletes the next unused rows of a kind.
     async fn delete_unused(
         &self,
         kind: RowKind,

@@ -25,8 +25,9 @@ pub(super) async fn check(
         variables,
         clock_offset: state.int(0).and_then(|server| clock_offset(asked, server)),
     };
-    connection.target.set_fencing(facts.fencing());
-    connection.target.set_flavor(flavor(&version));
+    let target = &connection.target;
+    target.reported_fencing.get_or_init(|| facts.fencing());
+    target.reported_flavor.get_or_init(|| flavor(&version));
     Ok(HealthRule::check_all(RULES, &facts))
 }
 
@@ -231,14 +232,13 @@ mod tests {
         use Status::{Error, Warning};
         const SINGLE: &str = "group_replication_single_primary_mode";
         const GROUP: &str = "group_replication_group_name";
-        type Case = (
-            &'static [(&'static str, &'static str)],
-            &'static str,
-            Status,
-            &'static str,
-        );
-        let cases: [Case; 9] = [
-            (&[(READ_ONLY, "ON")], "replica", Error, "read_only is on"),
+        let cases = [
+            (
+                &[(READ_ONLY, "ON")][..],
+                "replica",
+                Error,
+                "read_only is on",
+            ),
             (&[(READ_ONLY, "NO_LOCK")], "replica", Error, "a replica"),
             (&[("super_read_only", "ON")], "replica", Error, "super_read"),
             (&[("innodb_read_only", "1")], "replica", Error, "innodb_re"),
@@ -270,13 +270,6 @@ mod tests {
         }
         let quiet = facts(SqlMode::Row, &[(SINGLE, "OFF"), (GROUP, "")]);
         assert_faults(&quiet, &[]);
-    }
-
-    #[test]
-    fn a_user_that_may_write_all_the_same_is_warned_of() {
-        let mut facts = facts(SqlMode::Row, &[(READ_ONLY, "ON")]);
-        facts.may_write_anyway = true;
-        assert_faults(&facts, &[("replica", Status::Warning, "all the same")]);
     }
 
     #[test]

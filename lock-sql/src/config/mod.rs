@@ -1,8 +1,6 @@
 //! Which database has the locks, and how it is used.
 
 #[cfg(feature = "_server")]
-mod app_pool;
-#[cfg(feature = "_server")]
 mod options;
 #[cfg(feature = "_server")]
 mod pool;

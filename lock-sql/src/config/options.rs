@@ -47,7 +47,6 @@ impl SqlMode {
     }
 }
 
-/// The kind of server.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum ServerKind {
     MySql,

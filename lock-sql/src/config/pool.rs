@@ -1,5 +1,6 @@
 //! Locks on a pool of the application.
 
+use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -12,11 +13,35 @@ use sqlx::PgPool;
 use sqlx::pool::CloseEvent;
 use sqlx::{Connection, Pool};
 
-use super::app_pool::AppPool;
 use super::{SqlConfig, SqlMode};
 use crate::database::{POOL_LOCK_WAITS, RENEWERS};
 use crate::error::SqlFailure;
 use crate::wire::{ConnectTarget, Driver, DriverOptions, ReservedConnections, ReservedPool};
+
+/// A pool of the application, of any database.
+#[async_trait]
+pub(crate) trait AppPool: Send + Sync {
+    fn options(&self) -> DriverOptions;
+
+    fn max_connections(&self) -> u32;
+
+    fn is_closed(&self) -> bool;
+
+    fn close_event(&self) -> CloseEvent;
+
+    /// Reserves connections, and opens those of locks in their places.
+    async fn reserve(
+        &self,
+        engine: &Engine,
+        target: &ConnectTarget,
+    ) -> Result<Arc<dyn ReservedPool>, SqlFailure>;
+}
+
+impl fmt::Debug for dyn AppPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AppPool")
+    }
+}
 
 #[async_trait]
 impl<DB: Driver> AppPool for Pool<DB>
@@ -43,7 +68,7 @@ where
         &self,
         engine: &Engine,
         target: &ConnectTarget,
-    ) -> std::result::Result<Arc<dyn ReservedPool>, SqlFailure> {
+    ) -> Result<Arc<dyn ReservedPool>, SqlFailure> {
         Ok(ReservedConnections::reserve(engine, self, target).await?)
     }
 }

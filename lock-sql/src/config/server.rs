@@ -9,9 +9,9 @@ use sqlx::mysql::MySqlConnectOptions;
 #[cfg(feature = "postgres")]
 use sqlx::postgres::PgConnectOptions;
 
-use super::app_pool::AppPool;
+use super::pool::AppPool;
 use super::{ServerKind, SqlMode};
-use crate::dialect::{SchemaName, TableName};
+use crate::dialect::SqlName;
 use crate::wire::DriverOptions;
 
 /// Configuration of the PostgreSQL, MySQL or MariaDB server that stores the locks.
@@ -47,9 +47,9 @@ pub struct SqlConfig {
     pub(crate) login: LoginSource,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) mode: SqlMode,
-    pub(crate) table: TableName,
+    pub(crate) table: SqlName,
     /// PostgreSQL only.
-    pub(crate) schema: Option<SchemaName>,
+    pub(crate) schema: Option<SqlName>,
     /// Max number of connections, without the one that listens.
     pub(crate) connections: usize,
     /// The silence after which the server ends the session of a lock.
@@ -162,8 +162,8 @@ impl SqlConfig {
             login: LoginSource::default(),
             tls: None,
             mode: SqlMode::default(),
-            table: TableName::default(),
-            schema: server.is_postgres().then(SchemaName::default),
+            table: SqlName::default(),
+            schema: server.is_postgres().then(SqlName::public),
             connections: Self::DEFAULT_CONNECTIONS,
             session_timeout: Self::DEFAULT_SESSION_TIMEOUT,
             timeout: Self::DEFAULT_TIMEOUT,
@@ -258,7 +258,7 @@ impl SqlConfig {
     /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the name is not 1 to 63 ASCII letters,
     /// digits and underscores, begins with a digit, or with `sqlite_`.
     pub fn with_table(mut self, name: &str) -> Result<Self> {
-        self.table = TableName::new(name)?;
+        self.table = SqlName::table(name)?;
         Ok(self)
     }
 
@@ -272,7 +272,7 @@ impl SqlConfig {
     /// digits and underscores, begins with a digit, or if the server has no schemas.
     pub fn with_schema(mut self, name: &str) -> Result<Self> {
         self.only_postgres("schema", "its tables are in the database of the URL")?;
-        self.schema = Some(SchemaName::new(name)?);
+        self.schema = Some(SqlName::schema(name)?);
         Ok(self)
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 use polylock_core::engine::{Engine, TIMEOUT_RANGE, duration_in_range};
 use polylock_core::{Error, LockUrl, Result};
 
-use crate::dialect::TableName;
+use crate::dialect::SqlName;
 
 /// Configuration of the database file that stores the locks.
 ///
@@ -25,7 +25,7 @@ use crate::dialect::TableName;
 #[derive(Clone, Debug)]
 pub struct SqliteConfig {
     pub(crate) path: PathBuf,
-    pub(crate) table: TableName,
+    pub(crate) table: SqlName,
     pub(crate) busy_timeout: Duration,
     pub(crate) retention: Duration,
     pub(crate) creates_directory: bool,
@@ -46,7 +46,7 @@ impl SqliteConfig {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
-            table: TableName::default(),
+            table: SqlName::default(),
             busy_timeout: Self::DEFAULT_BUSY_TIMEOUT,
             retention: Self::DEFAULT_RETENTION,
             creates_directory: false,
@@ -101,7 +101,7 @@ impl SqliteConfig {
     /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the name is not 1 to 63 ASCII letters,
     /// digits and underscores, begins with a digit, or with `sqlite_`.
     pub fn with_table(mut self, name: &str) -> Result<Self> {
-        self.table = TableName::new(name)?;
+        self.table = SqlName::table(name)?;
         Ok(self)
     }
 

@@ -36,9 +36,18 @@ impl SqlConfig {
     /// the server does not support a parameter. The message names the fault.
     pub fn from_url(url: &LockUrl) -> Result<Self> {
         let mut params = url.params();
-        let mut config = place(url)?;
+        let server = server(url.scheme())?;
+        let host = url.expect_host()?;
+        let mut config = Self::new(server, host.name.clone());
+        config.port = host.port_or(config.port);
+        let database = url.path().strip_prefix('/').unwrap_or_default();
+        config = config.with_database(database);
         config = login(url, &mut params, config)?;
-        config = mode(&mut params, config)?;
+        config.mode = match params.one_of("mode", &["row", "lease", "advisory"])? {
+            Some("advisory") => SqlMode::Advisory,
+            Some("lease") => SqlMode::Lease,
+            _ => SqlMode::Row,
+        };
         config = of_the_mode(&mut params, config)?;
         config = table(&mut params, config)?;
         config = common(&mut params, config)?;
@@ -47,15 +56,6 @@ impl SqlConfig {
         config.check()?;
         Ok(config)
     }
-}
-
-fn place(url: &LockUrl) -> Result<SqlConfig> {
-    let server = server(url.scheme())?;
-    let host = url.expect_host()?;
-    let mut config = SqlConfig::new(server, host.name.clone());
-    config.port = host.port_or(config.port);
-    let database = url.path().strip_prefix('/').unwrap_or_default();
-    Ok(config.with_database(database))
 }
 
 fn login(url: &LockUrl, params: &mut Params<'_>, mut config: SqlConfig) -> Result<SqlConfig> {
@@ -80,17 +80,7 @@ fn server(scheme: &str) -> Result<ServerKind> {
     }
 }
 
-fn mode(params: &mut Params<'_>, config: SqlConfig) -> Result<SqlConfig> {
-    Ok(
-        match params.one_of("mode", &["row", "lease", "advisory"])? {
-            Some("advisory") => config.with_mode(SqlMode::Advisory),
-            Some("lease") => config.with_mode(SqlMode::Lease),
-            _ => config,
-        },
-    )
-}
-
-/// Reads the parameters that only one mode has.
+/// Reads the parameters that only some modes have.
 fn of_the_mode(params: &mut Params<'_>, mut config: SqlConfig) -> Result<SqlConfig> {
     let (mode, is_lease) = (config.mode.name(), config.mode == SqlMode::Lease);
     let misplaced = |name: &str, goes: &str| {

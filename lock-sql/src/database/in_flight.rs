@@ -64,11 +64,8 @@ impl InFlight {
             running: Arc::clone(&running),
             in_doubt: None,
         };
-        self.statements
-            .lock()
-            .entry(id)
-            .or_default()
-            .push(statement);
+        let mut statements = self.statements.lock();
+        statements.entry(id).or_default().push(statement);
         StatementEnd {
             in_flight: Arc::clone(self),
             id,

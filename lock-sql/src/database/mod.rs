@@ -28,6 +28,7 @@ use polylock_core::admin::{LockInfo, Record};
 use polylock_core::engine::{Engine, LeaseId};
 use polylock_core::{FencingToken, LeaseState, LockKey, Released, RenewalRequest, Renewer};
 
+use self::codec::whole_micros;
 use self::in_flight::InFlight;
 use self::key_mutexes::KeyMutexes;
 #[cfg(feature = "postgres")]
@@ -164,7 +165,13 @@ impl LeaseStore for DatabaseStore {
     }
 
     async fn look(&self, key: &LockKey, claim: &SqlClaim) -> Result<Availability, SqlFailure> {
-        self.look_at(key, claim).await
+        #[cfg(feature = "postgres")]
+        self.request_notification(key).await?;
+        let Some(stored) = self.load(key).await? else {
+            return Ok(Ok(()));
+        };
+        let seen = stored.lock.look(claim, &stored.ctx);
+        Ok(seen.map_err(|refusal| self.here(refusal, claim.mode, &stored)))
     }
 
     fn has_queue(&self) -> bool {
@@ -178,7 +185,7 @@ impl LeaseStore for DatabaseStore {
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), SqlFailure> {
         // Otherwise the statement that enters the queue may run after this one.
         self.in_flight.settle(ticket, self.timeout).await;
-        let leave = &self.statements.queue.leave;
+        let leave = &self.statements.leave_queue;
         self.pool.statement(leave, on(key, ticket)).await?;
         Ok(())
     }
@@ -207,7 +214,16 @@ impl LeaseStore for DatabaseStore {
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {
-        self.release_lease(key, id).await
+        let is_settled = self.in_flight.settle(id, self.timeout).await;
+        match self.insist(key, id).await? {
+            Released::Clean => {
+                self.in_flight.forget(id);
+                Ok(Released::Clean)
+            }
+            // The statement that acquires the lock may run after this one.
+            Released::AlreadyLost if !is_settled => Err(SqlFailure::silent(self.timeout, true)),
+            released => Ok(released),
+        }
     }
 
     async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, SqlFailure> {
@@ -229,7 +245,12 @@ impl LeaseStore for DatabaseStore {
         id: LeaseId,
         renewal: &RenewalRequest,
     ) -> Result<Option<FencingToken>, SqlFailure> {
-        self.adopt_lease(id, renewal).await
+        let mut values = on(&renewal.key, id);
+        values.push(SqlValue::from(&renewal.id.as_bytes()[..]));
+        values.push(SqlValue::from(whole_micros(renewal.ttl)));
+        let adopt = &self.statements.adopt;
+        let answer = self.run_for(renewal.id, adopt, values).await?;
+        Ok(last_drawn(&answer).map(FencingToken::new))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, SqlFailure> {

@@ -9,24 +9,8 @@ use crate::table::{LockRows, ReadContext};
 use crate::wire::{ErrorClass, QueryResult};
 
 impl DatabaseStore {
-    pub(super) async fn release_lease(
-        &self,
-        key: &LockKey,
-        id: LeaseId,
-    ) -> Result<Released, SqlFailure> {
-        let is_settled = self.in_flight.settle(id, self.timeout).await;
-        match self.insist(key, id).await? {
-            Released::Clean => {
-                self.in_flight.forget(id);
-                Ok(Released::Clean)
-            }
-            // The statement that acquires the lock may run after this one.
-            Released::AlreadyLost if !is_settled => Err(SqlFailure::silent(self.timeout, true)),
-            released => Ok(released),
-        }
-    }
-
-    async fn insist(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {
+    /// Releases a lock, on another connection if the first one has ended.
+    pub(super) async fn insist(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {
         let failure = match self.try_release(key, id).await {
             Err(failure) if failure.class().is_some_and(ErrorClass::ends_connection) => failure,
             answered => return answered,

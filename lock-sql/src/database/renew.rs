@@ -12,10 +12,10 @@ use polylock_core::engine::{LeaseId, before};
 use polylock_core::{LeaseState, LockKey, LostReason, RenewalRequest, TtlRule};
 use tokio::time::Instant;
 
-use super::DatabaseStore;
 use super::codec::{self, Stored, whole_micros};
 use super::row::WriteBackoff;
-use super::statements::{LeaseStatements, Many, RenewalStatements};
+use super::statements::{Many, RenewalStatements};
+use super::{DatabaseStore, on};
 use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
 use crate::table::LockRows;
@@ -51,11 +51,7 @@ impl DatabaseStore {
         let (shared, exclusive): (Vec<_>, Vec<_>) = order
             .into_iter()
             .partition(|at| self.shared_leases.has(due[*at].id));
-        let LeaseStatements {
-            renew,
-            renew_shared,
-            ..
-        } = &*self.statements;
+        let (renew, renew_shared) = (&self.statements.renew, &self.statements.renew_shared);
         let exclusive = exclusive.chunks(MOST).map(|batch| (renew, batch));
         let shared = shared.chunks(MOST).map(|batch| (renew_shared, batch));
         let batches = exclusive.chain(shared);
@@ -98,17 +94,21 @@ impl DatabaseStore {
         missed: &[usize],
         answer: &QueryResult,
     ) -> Result<BTreeMap<&'a LockKey, Vec<usize>>, SqlFailure> {
-        let keys = missed.iter().map(|at| &round.due[*at].key);
-        let found = self.load_many(&keys.collect()).await?;
+        let keys: BTreeSet<_> = missed.iter().map(|at| &round.due[*at].key).collect();
+        let rows = keys.iter().map(|key| vec![SqlValue::from(key.as_bytes())]);
+        let load = &self.statements.load_many;
+        let found = codec::read(&self.many(load, rows.collect()).await?.rows);
         let now = self.engine.now();
         let mut locked = BTreeMap::<_, Vec<_>>::new();
         for at in missed {
             let RenewalRequest { key, id, ttl, .. } = &round.due[*at];
             let state = match found.get(key) {
                 // A held lock has its first row.
-                None => Ok(LeaseState::Lost(LostReason::Stolen)),
-                Some(Err(failure)) => Err(failure.clone()),
-                Some(Ok(Stored { lock, ctx, .. })) => match lock.held_slot(*id, ctx) {
+                None | Some(Some(Stored { version: None, .. })) => {
+                    Ok(LeaseState::Lost(LostReason::Stolen))
+                }
+                Some(None) => Err(self.malformed(key)),
+                Some(Some(Stored { lock, ctx, .. })) => match lock.held_slot(*id, ctx) {
                     Err(reason) => Ok(LeaseState::Lost(reason)),
                     Ok(_) if is_renewed(lock, *id, *ttl, answer) => Ok(LeaseState::Held),
                     Ok(slot) => {
@@ -159,21 +159,6 @@ impl DatabaseStore {
         }
     }
 
-    async fn load_many(&self, keys: &BTreeSet<&LockKey>) -> Result<FoundRows, SqlFailure> {
-        let rows = keys.iter().map(|key| vec![SqlValue::from(key.as_bytes())]);
-        let load = &self.statements.load_many;
-        let answer = self.many(load, rows.collect()).await?;
-        let found = codec::read(&answer.rows).into_iter();
-        let found = found.map(|(key, stored)| {
-            let stored = stored.ok_or_else(|| self.malformed(&key));
-            (key, stored)
-        });
-        let is_there = |stored: &Result<Stored, SqlFailure>| {
-            stored.as_ref().is_ok_and(|stored| stored.version.is_some()) || stored.is_err()
-        };
-        Ok(found.filter(|(_, stored)| is_there(stored)).collect())
-    }
-
     /// Runs a statement for several rows; repeats it after a conflict with another transaction, with no
     /// connection during the backoff.
     async fn many(&self, many: &Many, rows: Vec<Vec<SqlValue>>) -> Result<QueryResult, SqlFailure> {
@@ -192,21 +177,13 @@ impl DatabaseStore {
     }
 }
 
-/// The rows of keys; a key without one is free.
-type FoundRows = BTreeMap<LockKey, Result<Stored, SqlFailure>>;
-
 fn rows(round: &RenewalRound<'_>, some: &[usize]) -> Vec<Vec<SqlValue>> {
     let row = |at: &usize| {
-        let RenewalRequest {
-            key, id, ttl, rule, ..
-        } = &round.due[*at];
-        let is_least = u64::from(*rule != TtlRule::Exactly);
-        vec![
-            SqlValue::from(key.as_bytes()),
-            SqlValue::from(&id.as_bytes()[..]),
-            SqlValue::from(whole_micros(*ttl)),
-            SqlValue::from(is_least),
-        ]
+        let due = &round.due[*at];
+        let mut row = on(&due.key, due.id);
+        row.push(SqlValue::from(whole_micros(due.ttl)));
+        row.push(SqlValue::from(u64::from(due.rule != TtlRule::Exactly)));
+        row
     };
     some.iter().map(row).collect()
 }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::codec::COLUMNS;
-use crate::wire::{Sql, SqlValue};
+use crate::wire::{Sql, SqlValue, hex};
 
 /// The statements of `mode=lease` for one table: each is a transaction by itself, and reads the clock
 /// of the database.
@@ -24,8 +24,13 @@ pub(crate) struct LeaseStatements {
     pub(crate) load: Arc<Sql>,
     /// Requests a notification at the release, where there are notifications.
     pub(crate) want: Option<Arc<Sql>>,
-    /// The queue of waiters that cannot be notified.
-    pub(crate) queue: QueueStatements,
+    /// Notes a waiter that cannot be notified; then for how long. The statements of the queue change no
+    /// version, so that concurrent decisions need not be repeated.
+    pub(crate) note_queue: Arc<Sql>,
+    /// Takes a free slot of the queue, or keeps it; then the slot, the ticket and for how long.
+    pub(crate) enter_queue: Arc<Sql>,
+    /// Frees the slot of a ticket; then the ticket.
+    pub(crate) leave_queue: Arc<Sql>,
     /// Reads the rows that are held, from one key up to another.
     pub(crate) list: Arc<Sql>,
 
@@ -39,17 +44,6 @@ pub(crate) struct LeaseStatements {
     pub(crate) store: Many,
     /// The same for one key, and notifies the waiters; then the topic.
     pub(crate) store_and_notify: Many,
-}
-
-/// The statements of a queue. They change no version, so that concurrent decisions need not be
-/// repeated.
-pub(crate) struct QueueStatements {
-    /// Notes a waiter; then for how long.
-    pub(crate) note: Arc<Sql>,
-    /// Takes a free slot, or keeps it; then the slot, the ticket and for how long.
-    pub(crate) enter: Arc<Sql>,
-    /// Frees the slot of a ticket; then the ticket.
-    pub(crate) leave: Arc<Sql>,
 }
 
 /// The statements that renew leases of one kind: key, id, ttl, and 1 where no lease becomes shorter, else
@@ -119,8 +113,6 @@ impl Many {
 
 /// The columns of rows, each as the text of an array.
 fn arrays(rows: &[Vec<SqlValue>]) -> Vec<SqlValue> {
-    use std::fmt::Write as _;
-
     let width = rows.first().map_or(0, Vec::len);
     let mut columns = vec![String::from("{"); width];
     for row in rows {
@@ -130,12 +122,10 @@ fn arrays(rows: &[Vec<SqlValue>]) -> Vec<SqlValue> {
             }
             match value {
                 SqlValue::Null => column.push_str("NULL"),
-                SqlValue::Int(number) => write!(column, "{number}").unwrap_or_default(),
+                SqlValue::Int(number) => column.push_str(&number.to_string()),
                 SqlValue::Bytes(bytes) => {
                     column.push_str(r#""\\x"#);
-                    for byte in bytes {
-                        write!(column, "{byte:02x}").unwrap_or_default();
-                    }
+                    column.push_str(&hex(bytes));
                     column.push('"');
                 }
             }
@@ -167,7 +157,6 @@ fn derived(columns: &[&str], rows: usize) -> String {
         .join(" UNION ALL ")
 }
 
-/// Puts text into a template.
 pub(crate) fn fill(template: &str, parts: &[(&str, &str)]) -> String {
     let filled = parts
         .iter()

@@ -1,15 +1,15 @@
-//! Acquires a lock, and checks whether that is possible.
+//! Acquires a lock.
 
 use std::sync::Arc;
 
 use polylock_core::engine::LeaseId;
-use polylock_core::{FencingToken, LockKey, Mode, RenewalRequest};
+use polylock_core::{LockKey, Mode};
 
 use super::codec::{self, Stored, whole_micros};
 use super::row::WriteBackoff;
-use super::{DatabaseStore, drawn, last_drawn, on};
+use super::{DatabaseStore, drawn};
 use crate::error::SqlFailure;
-use crate::store::{AcquireResult, Availability};
+use crate::store::AcquireResult;
 use crate::table::{CLAIM, LockRefusal, SqlClaim, TICKET, TokenRange, is_sharing};
 use crate::wire::{QueryResult, Sql, SqlValue};
 
@@ -86,14 +86,14 @@ impl DatabaseStore {
         ticket: LeaseId,
         stored: &Stored,
     ) -> Result<(), SqlFailure> {
-        let queue = &self.statements.queue;
+        let (note, enter) = (&self.statements.note_queue, &self.statements.enter_queue);
         if !stored.lock.is_ticket_due(ticket, &stored.ctx) {
             return Ok(());
         }
         let slot = stored.lock.place(ticket, &stored.ctx);
         let (name, ttl) = (SqlValue::from(key.as_bytes()), whole_micros(TICKET));
         let values = vec![name.clone(), SqlValue::from(ttl)];
-        let noted = self.pool.statement(&queue.note, values).await;
+        let noted = self.pool.statement(note, values).await;
         // Whatever happened to the request, it acquired no lock.
         noted.map_err(|failure| failure.cause)?;
         let id = SqlValue::from(&ticket.as_bytes()[..]);
@@ -103,7 +103,7 @@ impl DatabaseStore {
             id,
             SqlValue::from(ttl),
         ];
-        let entered = self.run_for(ticket, &queue.enter, values).await;
+        let entered = self.run_for(ticket, enter, values).await;
         entered.map_err(|failure| failure.cause)?;
         Ok(())
     }
@@ -125,27 +125,13 @@ impl DatabaseStore {
         Ok(drawn(&answer))
     }
 
-    /// Adopts a held lock from `id`, for the id of the renewal.
-    pub(super) async fn adopt_lease(
-        &self,
-        id: LeaseId,
-        renewal: &RenewalRequest,
-    ) -> Result<Option<FencingToken>, SqlFailure> {
-        let mut values = on(&renewal.key, id);
-        values.push(SqlValue::from(&renewal.id.as_bytes()[..]));
-        values.push(SqlValue::from(whole_micros(renewal.ttl)));
-        let adopt = &self.statements.adopt;
-        let answer = self.run_for(renewal.id, adopt, values).await?;
-        Ok(last_drawn(&answer).map(FencingToken::new))
-    }
-
     /// Writes the rows of a key back that have a new holder.
     async fn store_for(&self, id: LeaseId, stored: &Stored) -> Result<bool, SqlFailure> {
         let (sql, values) = self.statements.store.with(&codec::write(stored));
         Ok(self.run_for(id, &sql, values).await?.affected > 0)
     }
 
-    async fn run_for(
+    pub(super) async fn run_for(
         &self,
         id: LeaseId,
         sql: &Arc<Sql>,
@@ -164,23 +150,9 @@ impl DatabaseStore {
         Ok(())
     }
 
-    pub(super) async fn look_at(
-        &self,
-        key: &LockKey,
-        claim: &SqlClaim,
-    ) -> Result<Availability, SqlFailure> {
-        #[cfg(feature = "postgres")]
-        self.request_notification(key).await?;
-        let Some(stored) = self.load(key).await? else {
-            return Ok(Ok(()));
-        };
-        let seen = stored.lock.look(claim, &stored.ctx);
-        Ok(seen.map_err(|refusal| self.here(refusal, claim.mode, &stored)))
-    }
-
     /// Asks for a notification when the lock is released, if notifications arrive.
     #[cfg(feature = "postgres")]
-    async fn request_notification(&self, key: &LockKey) -> Result<(), SqlFailure> {
+    pub(super) async fn request_notification(&self, key: &LockKey) -> Result<(), SqlFailure> {
         if let (Some(listener), Some(want)) = (&self.listener, &self.statements.want)
             && listener.attend(key)
         {
@@ -194,7 +166,7 @@ impl DatabaseStore {
     }
 
     /// A refusal in the time of this process.
-    fn here(&self, refusal: LockRefusal, mode: Mode, stored: &Stored) -> LockRefusal {
+    pub(super) fn here(&self, refusal: LockRefusal, mode: Mode, stored: &Stored) -> LockRefusal {
         let LockRefusal { mut until, ahead } = refusal;
         // An exclusive waiter comes back to renew its claim.
         if stored.lock.is_kept_by_many(mode, &stored.ctx) {

@@ -13,7 +13,7 @@ pub(crate) mod sqlite;
 #[cfg(feature = "_server")]
 pub(crate) mod table;
 
-pub(crate) use self::name::TableName;
+pub(crate) use self::name::SqlName;
 #[cfg(feature = "_server")]
-pub(crate) use self::name::{SchemaName, sequence};
+pub(crate) use self::name::sequence;
 pub(crate) use self::range::range;

@@ -2,12 +2,12 @@ use std::fmt;
 
 use polylock_core::{Error, Result};
 
-/// The name of the table, which is put into SQL text as it is.
+/// The name of a table or a schema, which is put into SQL text as it is.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct TableName(String);
+pub(crate) struct SqlName(String);
 
-impl TableName {
-    pub(crate) fn new(name: impl Into<String>) -> Result<Self> {
+impl SqlName {
+    pub(crate) fn table(name: impl Into<String>) -> Result<Self> {
         let name = identifier("table", name.into())?;
         if name.to_ascii_lowercase().starts_with("sqlite_") {
             let message = format!("table names that begin with sqlite_ are reserved, not {name:?}");
@@ -16,43 +16,31 @@ impl TableName {
         Ok(Self(name))
     }
 
+    pub(crate) fn schema(name: impl Into<String>) -> Result<Self> {
+        identifier("schema", name.into()).map(Self)
+    }
+
+    /// The schema that every database of PostgreSQL has.
+    pub(crate) fn public() -> Self {
+        Self("public".to_owned())
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 /// The default table.
-impl Default for TableName {
+impl Default for SqlName {
     fn default() -> Self {
         Self("polylock_locks".to_owned())
     }
 }
 
 /// Quoted, so that a name may be a word of SQL.
-impl fmt::Display for TableName {
+impl fmt::Display for SqlName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", self.0)
-    }
-}
-
-/// The name of a schema of PostgreSQL, which is put into SQL text as it is.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct SchemaName(String);
-
-impl SchemaName {
-    pub(crate) fn new(name: impl Into<String>) -> Result<Self> {
-        identifier("schema", name.into()).map(Self)
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// The one that every database has.
-impl Default for SchemaName {
-    fn default() -> Self {
-        Self("public".to_owned())
     }
 }
 
@@ -102,7 +90,7 @@ mod tests {
     #[test]
     fn a_table_name_is_an_identifier() {
         for name in ["locks", "_l1", "ORDER", &"x".repeat(63)] {
-            assert_eq!(TableName::new(name).unwrap().as_str(), name);
+            assert_eq!(SqlName::table(name).unwrap().as_str(), name);
         }
         let wrong = [
             "",
@@ -115,7 +103,7 @@ mod tests {
             "SQLite_x",
         ];
         for name in wrong.into_iter().map(str::to_owned).chain(["x".repeat(64)]) {
-            let error = TableName::new(name.clone()).unwrap_err();
+            let error = SqlName::table(name.clone()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{name}");
         }
     }

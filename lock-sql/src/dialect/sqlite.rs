@@ -3,14 +3,14 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use super::TableName;
+use super::SqlName;
 
 /// The statements for one table.
 ///
 /// Several statements in one text are one message to the thread of the connection: `BEGIN` is sent with
 /// the first read, and `COMMIT` with the last write.
 pub(crate) struct SqliteStatements {
-    table: TableName,
+    table: SqlName,
     pub(crate) exists: Arc<str>,
     pub(crate) create: Arc<str>,
     pub(crate) layout: Arc<str>,
@@ -60,7 +60,7 @@ pub(crate) const COLUMNS: &str = "key, slot, last_token, id, token, permits, boo
                        acquired_at, changed_at, broken_id, broken_reason";
 
 impl SqliteStatements {
-    pub(crate) fn new(table: TableName) -> Self {
+    pub(crate) fn new(table: SqlName) -> Self {
         Self {
             exists: "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?".into(),
             create: format!("BEGIN IMMEDIATE; {}; COMMIT", create(&table.to_string())).into(),
@@ -80,7 +80,7 @@ impl SqliteStatements {
         }
     }
 
-    pub(crate) fn table(&self) -> &TableName {
+    pub(crate) fn table(&self) -> &SqlName {
         &self.table
     }
 
@@ -163,7 +163,7 @@ fn load(table: &impl Display, keys: usize) -> String {
     format!("SELECT {COLUMNS} FROM {table} WHERE key IN (x''{keys})")
 }
 
-fn store(table: &TableName, rows: usize, deletions: usize) -> String {
+fn store(table: &SqlName, rows: usize, deletions: usize) -> String {
     let delete = format!("DELETE FROM {table} WHERE key = ? AND slot = ?; ").repeat(deletions);
     format!("{delete}{}; COMMIT", insert(table, rows))
 }

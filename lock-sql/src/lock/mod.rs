@@ -1,8 +1,6 @@
 //! The locks of each kind of database.
 
 #[cfg(feature = "_server")]
-mod connection;
-#[cfg(feature = "_server")]
 mod server;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -10,8 +8,8 @@ mod sqlite;
 mod start;
 
 #[cfg(feature = "_server")]
-pub(crate) use self::connection::{open, within};
-#[cfg(feature = "_server")]
 pub use self::server::SqlLock;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::Sqlite;
+#[cfg(feature = "_server")]
+pub(crate) use self::start::{open, within};

@@ -151,19 +151,12 @@ impl fmt::Debug for SqlLock {
 
 fn leases(engine: Engine, target: &Arc<ConnectTarget>) -> Leases {
     let config = &target.config;
-    let mut capabilities = Capabilities::least(config.server.name());
-    capabilities.admin = true;
-    capabilities.downgrade = true;
-    capabilities.clock_tokens = true;
-    capabilities.fencing = target.fencing();
-    capabilities.permits = true;
-    capabilities.shared = true;
-    capabilities.tickets = true;
-    if config.server.is_postgres() && config.notify && !target.is_pooled() {
-        capabilities.waiting = Waiting::Push;
-    }
     let store = Arc::new(DatabaseStore::new(&engine, target));
-    Leases::new(engine, store, capabilities)
+    let mut leases = Leases::new(engine, store, target.fencing());
+    if config.server.is_postgres() && config.notify && !target.is_pooled() {
+        leases.capabilities.waiting = Waiting::Push;
+    }
+    leases
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -171,8 +164,8 @@ fn leases(engine: Engine, target: &Arc<ConnectTarget>) -> Leases {
 impl DistributedLock for SqlLock {
     fn capabilities(&self) -> Capabilities {
         match &self.kind {
-            LockKind::Leases(leases) => leases.capabilities(),
-            LockKind::Sessions(sessions) => sessions.capabilities(),
+            LockKind::Leases(leases) => leases.capabilities,
+            LockKind::Sessions(sessions) => sessions.capabilities,
         }
     }
 
@@ -192,7 +185,7 @@ impl DistributedLock for SqlLock {
 
     async fn shutdown(&self, within: Duration) -> bool {
         match &self.kind {
-            LockKind::Leases(leases) => leases.shutdown(within).await,
+            LockKind::Leases(leases) => leases.engine.drain(within).await,
             LockKind::Sessions(sessions) => sessions.shutdown(within).await,
         }
     }

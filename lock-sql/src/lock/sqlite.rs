@@ -6,12 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use polylock_core::admin::LockAdmin;
 use polylock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, HealthCheck, LockGuard, Result,
+    AcquireRequest, Capabilities, DistributedLock, Fencing, HealthCheck, LockGuard, Result,
 };
 
 use crate::checks::check_file;
 use crate::config::SqliteConfig;
-use crate::error::SqlFailure;
 use crate::leases::Leases;
 use crate::schema;
 use crate::sqlite::SqliteStore;
@@ -71,15 +70,9 @@ impl Sqlite {
     ///
     /// The file and the table may have been created; no lock is touched.
     pub async fn connect(config: SqliteConfig) -> Result<Self> {
-        let named = |error: Error| error.with_backend(NAME);
-        let engine = schema::engine(config.engine.as_ref(), NAME);
-        let store = SqliteStore::new(&config, &engine).map_err(SqlFailure::from);
-        let store = store.map_err(|failure| named(failure.into()))?;
-        store
-            .open()
-            .await
-            .map_err(|failure| named(failure.into()))?;
-        let leases = Leases::new(engine, Arc::new(store), capabilities());
+        let engine = schema::engine(config.engine.as_ref(), "sqlite");
+        let (store, _) = SqliteStore::open(&config, &engine).await?;
+        let leases = Leases::new(engine, Arc::new(store), Fencing::Strong);
         Ok(Self { leases })
     }
 
@@ -90,25 +83,11 @@ impl Sqlite {
     }
 }
 
-const NAME: &str = "sqlite";
-
-fn capabilities() -> Capabilities {
-    let mut capabilities = Capabilities::least(NAME);
-    capabilities.admin = true;
-    capabilities.downgrade = true;
-    capabilities.clock_tokens = true;
-    capabilities.fencing = Fencing::Strong;
-    capabilities.permits = true;
-    capabilities.shared = true;
-    capabilities.tickets = true;
-    capabilities
-}
-
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl DistributedLock for Sqlite {
     fn capabilities(&self) -> Capabilities {
-        self.leases.capabilities()
+        self.leases.capabilities
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
@@ -120,6 +99,6 @@ impl DistributedLock for Sqlite {
     }
 
     async fn shutdown(&self, within: Duration) -> bool {
-        self.leases.shutdown(within).await
+        self.leases.engine.drain(within).await
     }
 }

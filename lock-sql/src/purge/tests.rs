@@ -14,12 +14,7 @@ use crate::wire::ConnectTarget;
 
 #[test]
 fn leases_are_deleted_when_their_floor_has_settled() {
-    let mut state = PurgeState {
-        grown: 0,
-        is_busy: false,
-        passed: Default::default(),
-        doomed: VecDeque::new(),
-    };
+    let mut state = PurgeState::default();
     let second = |n: u64| moment(n * 1_000_000);
     for n in [10, 20] {
         state.doomed.push_back(PendingDelete {
@@ -58,7 +53,8 @@ impl Purger {
     /// Deletes what is older than this, of all rows of locks.
     async fn rows(&self, retention: Duration) {
         self.purge.0.state.lock().passed = Default::default();
-        let purged = self.purge.0.purge_rows(retention).await;
+        let purge = &self.purge.0;
+        let purged = purge.delete_unused(RowKind::Rows, Some(retention)).await;
         // MariaDB may choose it to end a deadlock.
         let is_victim = |failure: &SqlFailure| failure.class() == Some(ErrorClass::Conflict);
         assert!(purged.as_ref().err().is_none_or(is_victim), "{purged:?}");

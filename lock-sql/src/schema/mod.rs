@@ -1,6 +1,5 @@
 //! The table of the locks: how to create it, and whether it exists.
 
-mod outcome;
 #[cfg(feature = "_server")]
 mod server;
 
@@ -14,11 +13,8 @@ use crate::config::SqliteConfig;
 #[cfg(feature = "sqlite")]
 use crate::dialect::sqlite::SqliteStatements;
 #[cfg(feature = "sqlite")]
-use crate::error::SqlFailure;
-#[cfg(feature = "sqlite")]
 use crate::sqlite::SqliteStore;
 
-pub use self::outcome::Applied;
 #[cfg(feature = "_server")]
 pub(crate) use self::server::ensure;
 
@@ -129,12 +125,8 @@ impl Schema {
             #[cfg(feature = "sqlite")]
             SchemaTarget::Sqlite(config) => {
                 let engine = engine(config.engine.as_ref(), "sqlite");
-                let applied = async {
-                    let store = SqliteStore::new(config, &engine)?;
-                    store.open().await
-                };
-                let named = |failure: SqlFailure| Error::from(failure).with_backend("sqlite");
-                applied.await.map_err(named)
+                let (_, applied) = SqliteStore::open(config, &engine).await?;
+                Ok(applied)
             }
         }
     }
@@ -152,6 +144,33 @@ impl From<SqliteConfig> for Schema {
     fn from(config: SqliteConfig) -> Self {
         Self(SchemaTarget::Sqlite(config))
     }
+}
+
+/// The result of [`Schema::apply`].
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(feature = "sqlite")]
+/// use polylock_sql::{Applied, Schema, SqliteConfig};
+///
+/// # #[cfg(not(feature = "sqlite"))] fn main() {}
+/// # #[cfg(feature = "sqlite")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("locks.db");
+/// let schema = Schema::from(SqliteConfig::new(path));
+/// assert_eq!(schema.apply().await?, Applied::Created);
+/// assert_eq!(schema.apply().await?, Applied::Found);
+/// # Ok(()) }
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Applied {
+    /// The table was created.
+    Created,
+    /// The table existed with the layout of this version.
+    Found,
 }
 
 /// The engine of the configuration, or of this process.

@@ -4,7 +4,7 @@ use std::time::Duration;
 use polylock_core::ErrorKind;
 use polylock_core::engine::Engine;
 
-use super::outcome::Applied;
+use super::Applied;
 use crate::config::{ServerKind, SqlConfig};
 use crate::dialect::table::{self, COLUMNS, LAYOUT, TableTexts};
 use crate::error::{SqlCause, SqlFailure, foreign, lacks};
@@ -91,7 +91,12 @@ async fn look(
         Err(db_error) if db_error.class == ErrorClass::NoTable => Ok(TableState::Nothing),
         // MySQL shows no more of a table to users that may not read it.
         Err(db_error) if db_error.class == ErrorClass::Denied => {
-            Err(may_not_read(config, db_error))
+            let table = config.table_sql();
+            let says = format!(
+                "this user may not read the table {table}, if there is one: it needs SELECT, INSERT and \
+                 UPDATE on what lockctl schema apply makes"
+            );
+            Err(SqlCause::said(ErrorKind::Denied, says, db_error.source).into())
         }
         Err(db_error) if db_error.class == ErrorClass::Other => {
             Err(other_table(connection, config, db_error).await)
@@ -135,15 +140,6 @@ fn missing(config: &SqlConfig) -> SqlCause {
         "there is no table {table}, and create-table=off: make it with lockctl schema apply, or run \
          what lockctl schema print shows"
     ))
-}
-
-fn may_not_read(config: &SqlConfig, db_error: DbError) -> SqlFailure {
-    let table = config.table_sql();
-    let says = format!(
-        "this user may not read the table {table}, if there is one: it needs SELECT, INSERT and UPDATE \
-         on what lockctl schema apply makes"
-    );
-    SqlCause::said(ErrorKind::Denied, says, db_error.source).into()
 }
 
 fn may_not_make(config: &SqlConfig, db_error: DbError) -> SqlFailure {

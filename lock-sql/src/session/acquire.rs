@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::actor::{Actor, HeldSessionLock};
 use super::args::{Args, millis};
-use super::context::SessionMode;
 use super::handle::{SessionGrant, SessionHold, SessionReply, SessionRequest, ended};
 use super::record::RECORD_AFTER;
 use super::statements::{column, got};
+use crate::config::SqlMode;
 use crate::error::{SqlCause, SqlFailure};
 use crate::wire::{ErrorClass, QueryResult, SqlValue};
 
@@ -230,7 +230,7 @@ impl Actor {
     /// `None` if the row of the key is missing.
     fn read(&self, sent: Moment, answer: &QueryResult) -> Result<Option<SessionStep>, SqlFailure> {
         let is_locked = |row: &Vec<SqlValue>| matches!(row.as_slice(), [only] if only.int() == Some(got::TAKEN));
-        if self.context.mode == SessionMode::Row && !answer.rows.iter().any(is_locked) {
+        if self.context.mode == SqlMode::Row && !answer.rows.iter().any(is_locked) {
             return Ok(None);
         }
         let row = answer.rows.last().filter(|row| row.len() > 1);
@@ -250,7 +250,11 @@ impl Actor {
                     "the server gave up to wait for the lock, it was told to or has no memory";
                 return Err(SqlCause::Unfit(says.to_owned()).into());
             }
-            got::ELSEWHERE => return Err(pooled()),
+            got::ELSEWHERE => {
+                let says = "a transaction pooler is in the path, where locks of sessions do not exclude; use \
+                            mode=lease";
+                return Err(SqlCause::Config(says.to_owned()).into());
+            }
             token => u64::try_from(token).map_err(|_| malformed())?,
         };
         if row.get(column::ADMITTED).and_then(SqlValue::int) == Some(0) {
@@ -287,7 +291,7 @@ impl Actor {
 
     fn set_number(&mut self, got: Got) {
         // Behind a pooler each transaction may have another session of the server's.
-        if self.context.mode == SessionMode::Row {
+        if self.context.mode == SqlMode::Row {
             self.number = got.session;
         }
     }
@@ -353,12 +357,6 @@ fn granted_at(
 ) -> Option<Moment> {
     let granted = sent + waited.filter(|waited| *waited <= margin)?;
     (granted <= now).then_some(granted)
-}
-
-fn pooled() -> SqlFailure {
-    let message = "a transaction pooler is in the path, where locks of sessions do not exclude; use \
-                   mode=lease";
-    SqlCause::Config(message.to_owned()).into()
 }
 
 /// Extra time for the server to end a wait by itself, which keeps the connection usable.

@@ -10,13 +10,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::args::{Args, millis};
-use super::context::{SessionContext, SessionMode, tokens};
+use super::context::{SessionContext, tokens};
 use super::handle::{SessionCommand, SessionHandle, SessionReleaseReply, ended};
-use super::loss_report;
+use super::loss_report::LossReport;
 use super::pool::SessionPool;
 use super::server_age;
 use super::socket::{self, SessionSocket};
 use super::statements::SessionStatements;
+use crate::config::SqlMode;
 use crate::error::{SqlCause, SqlFailure};
 use crate::table::TokenRange;
 use crate::wire::{ErrorClass, QueryResult, ServerConnection, Sql};
@@ -90,14 +91,9 @@ pub(super) async fn connect(pool: &Arc<SessionPool>) -> Result<Actor, SqlFailure
     let answer = server_age::run(&mut connection, setup, &args, until, &context).await?;
     let answer = answer.map_err(SqlFailure::of_opening)?;
     let ends = socket::ends(&answer, context.target.config.port);
-    let number = answer
-        .rows
-        .last()
-        .and_then(|row| row.first()?.int())
-        .ok_or_else(|| {
-            SqlFailure::from(SqlCause::Unfit("a session without a number".to_owned()))
-        })?;
-    let was_read_only = is_read_only(&answer, READ_ONLY_AT_SETUP);
+    let unfit = || SqlCause::Unfit("a session without a number".to_owned());
+    let number = answer.last_int(0).ok_or_else(unfit)?;
+    let was_read_only = answer.last_int(READ_ONLY_AT_SETUP) == Some(1);
     if let Some(more) = &context.statements.setup_more {
         let done = server_age::run(&mut connection, more, &args, until, &context).await?;
         if let Err(db_error) = done {
@@ -282,7 +278,7 @@ impl Actor {
                 tracing::error!("a transaction pooler is in the path, and has taken the session");
                 self.is_over = true;
             }
-            Ok(answer) if !self.was_read_only && is_read_only(&answer, READ_ONLY_IN_PROBE) => {
+            Ok(answer) if !self.was_read_only && answer.last_int(READ_ONLY_IN_PROBE) == Some(1) => {
                 tracing::warn!("the server has become read-only, another one may be the primary");
                 self.is_over = true;
             }
@@ -336,7 +332,7 @@ impl Actor {
         // read-only still has the locks. Either way the connection closes after the holders were
         // notified.
         let ends_locks = match db_error.class {
-            ErrorClass::Conflict => self.context.mode == SessionMode::Row,
+            ErrorClass::Conflict => self.context.mode == SqlMode::Row,
             ErrorClass::ReadOnly => true,
             _ => false,
         };
@@ -362,20 +358,12 @@ impl Actor {
         request_timeout.max(Instant::now() + left)
     }
 
-    async fn release(&mut self, id: LeaseId) -> Result<Released, SqlFailure> {
-        match self.held.remove(&id) {
-            Some(held) => self.free(id, held).await,
-            None => Ok(Released::AlreadyLost),
-        }
-    }
-
     /// Frees a lock. The end of the connection frees it as well. Without a reply, or with one that ends the
     /// connection, it is unknown which of the two did.
-    async fn free(
-        &mut self,
-        id: LeaseId,
-        mut held: HeldSessionLock,
-    ) -> Result<Released, SqlFailure> {
+    async fn release(&mut self, id: LeaseId) -> Result<Released, SqlFailure> {
+        let Some(mut held) = self.held.remove(&id) else {
+            return Ok(Released::AlreadyLost);
+        };
         let is_shared = usize::from(held.is_shared);
         let clear = self.context.statements.clear_record.as_ref();
         let clear = clear.map(|clear| Arc::clone(&clear[is_shared]));
@@ -477,11 +465,8 @@ impl Actor {
     /// Ends the wait of this session from another connection.
     pub(super) async fn cancel(&self) {
         let args = Args::new().with(Args::SESSION, self.number);
-        let cancel = self
-            .context
-            .control_pool
-            .message(&self.context.statements.cancel, args.into_vec());
-        match timeout(CANCELLING, cancel).await {
+        let (pool, sql) = (&self.context.control_pool, &self.context.statements.cancel);
+        match timeout(CANCELLING, pool.message(sql, args.into_vec())).await {
             Ok(Ok(_)) => {}
             Ok(Err(failure)) => {
                 tracing::debug!(cause = %failure.cause, "a wait could not be cancelled");
@@ -505,7 +490,7 @@ impl Actor {
                 let key = self.held.get(&id).map(|held| held.key.clone());
                 key.map(|key| (id, key, control))
             });
-            let report = loss_report::LossReport::new(held.collect());
+            let report = LossReport(held.collect());
             let context = Arc::clone(&self.context);
             self.context.engine.spawn_service(async move {
                 report.tell(&context, connection.is_some()).await;
@@ -547,11 +532,6 @@ const WATCH_AFTER: Duration = Duration::from_millis(100);
 /// The columns that say whether the server is read-only.
 const READ_ONLY_AT_SETUP: usize = 5;
 const READ_ONLY_IN_PROBE: usize = 1;
-
-fn is_read_only(answer: &QueryResult, column: usize) -> bool {
-    let row = answer.rows.last();
-    row.and_then(|row| row.get(column)?.int()) == Some(1)
-}
 
 /// Returns when a record is written, or will not be.
 async fn recorded(mut recording: watch::Receiver<()>) {

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
+use polylock_core::admin::{LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
 use polylock_core::engine::LeaseId;
-use polylock_core::{
-    Error, ErrorKind, FencingToken, Label, LeaseState, LockKey, Mode, Released, Result,
-};
+use polylock_core::{Error, ErrorKind, FencingToken, LeaseState, LockKey, Mode, Released, Result};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
@@ -21,6 +19,7 @@ use super::pool;
 use super::record::SharedHolder;
 use crate::admin::cut;
 use crate::error::{SqlCause, SqlFailure};
+use crate::table::holder_info;
 use crate::wire::SqlValue;
 
 /// A held lock, and the sessions that hold it.
@@ -118,14 +117,8 @@ impl SqlSessions {
 
 async fn list(context: &SessionContext, prefix: &str) -> Result<Vec<LockInfo>, SqlFailure> {
     let (from, to) = crate::dialect::range(prefix);
-    let args = Args::new()
-        .with(Args::ROW_KEY, from)
-        .with(Args::UP_TO, to)
-        .into_vec();
-    let answer = context
-        .control_pool
-        .statement(&context.statements.list, args)
-        .await?;
+    let args = Args::new().with(Args::ROW_KEY, from).with(Args::UP_TO, to);
+    let answer = context.control(&context.statements.list, args).await?;
     let mut listed = Vec::new();
     for row in &answer.rows {
         let seen = read(context, row).await?;
@@ -138,11 +131,8 @@ async fn inspect(
     context: &SessionContext,
     key: &LockKey,
 ) -> Result<Option<SeenSessions>, SqlFailure> {
-    let args = context.args(key).into_vec();
-    let answer = context
-        .control_pool
-        .statement(&context.statements.inspect, args)
-        .await?;
+    let inspect = &context.statements.inspect;
+    let answer = context.control(inspect, context.args(key)).await?;
     match answer.rows.first() {
         Some(row) => read(context, row).await,
         None => Ok(None),
@@ -167,10 +157,8 @@ async fn break_lock(
         .args(key)
         .with(Args::LEASE, ids)
         .with(Args::TEXT, reason);
-    context
-        .control_pool
-        .statement(&context.statements.mark_broken, args.into_vec())
-        .await?;
+    let mark = &context.statements.mark_broken;
+    context.control(mark, args).await?;
     for session in &seen.sessions {
         // It may have released the lock since it was read, and hold others.
         if !is_alive(context, key, session).await? {
@@ -211,10 +199,7 @@ async fn is_alive(
         .with(Args::SESSION, session.number)
         .with(Args::SESSION_ID, session.by.clone())
         .with(Args::BEGAN, session.began);
-    let answer = context
-        .control_pool
-        .statement(&context.statements.alive, args.into_vec())
-        .await?;
+    let answer = context.control(&context.statements.alive, args).await?;
     Ok(answer.int(0).is_some_and(|count| count > 0))
 }
 
@@ -237,7 +222,7 @@ async fn read(
         let label = String::from_utf8_lossy(bytes(3).ok_or_else(malformed)?).into_owned();
         let token = int(2).and_then(|token| u64::try_from(token).ok());
         let since = int(4).and_then(|since| u64::try_from(since).ok());
-        let holder = holder(&label, token, since);
+        let holder = holder_info(&label, token, since);
         let session = ListedSession {
             id: id.to_vec(),
             number: int(5).ok_or_else(malformed)?,
@@ -263,19 +248,13 @@ async fn read(
             by: bytes_of(&entry.by).ok_or_else(malformed)?,
         };
         if is_alive(context, &key, &session).await? {
-            holders.push(holder(&entry.label, Some(entry.token), Some(entry.since)));
+            let (token, since) = (Some(entry.token), Some(entry.since));
+            holders.push(holder_info(&entry.label, token, since));
             sessions.push(session);
         }
     }
     let info = LockInfo::new(key, Mode::Shared, holders);
     Ok((!sessions.is_empty()).then_some(SeenSessions { info, sessions }))
-}
-
-fn holder(label: &str, token: Option<u64>, since: Option<u64>) -> HolderInfo {
-    let mut info = HolderInfo::new(Label::decode(label));
-    info.token = token.map(FencingToken::new);
-    info.since = since.and_then(|since| UNIX_EPOCH.checked_add(Duration::from_micros(since)));
-    info
 }
 
 fn bytes_of(hex: &str) -> Option<Vec<u8>> {

@@ -7,10 +7,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::args::Args;
 use super::statements::SessionStatements;
+use crate::config::SqlMode;
+use crate::error::SqlFailure;
 use crate::pool::Pool;
 use crate::purge::Purge;
 use crate::table::TokenRange;
-use crate::wire::{ConnectTarget, Sql, SqlValue, hex};
+use crate::wire::{ConnectTarget, QueryResult, Sql, SqlValue, hex};
 
 /// What all sessions of one lock service share.
 pub(crate) struct SessionContext {
@@ -20,7 +22,8 @@ pub(crate) struct SessionContext {
     /// For statements that are no part of the transaction of a lock.
     pub(crate) control_pool: Arc<Pool>,
     pub(crate) purge: Purge,
-    pub(crate) mode: SessionMode,
+    /// `Advisory` or `Row`.
+    pub(crate) mode: SqlMode,
     /// The silence after which the server ends a session.
     pub(crate) timeout: Duration,
     /// What one statement may take.
@@ -28,12 +31,6 @@ pub(crate) struct SessionContext {
     pub(crate) connections: usize,
     /// Distinguishes the locks of this table from those of others.
     pub(crate) scope: String,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum SessionMode {
-    Advisory,
-    Row,
 }
 
 impl SessionContext {
@@ -54,6 +51,15 @@ impl SessionContext {
         (self.timeout / 2).min(Duration::from_secs(60))
     }
 
+    /// Runs a statement that is no part of the transaction of a lock.
+    pub(super) async fn control(
+        &self,
+        sql: &Arc<Sql>,
+        args: Args,
+    ) -> Result<QueryResult, SqlFailure> {
+        self.control_pool.statement(sql, args.into_vec()).await
+    }
+
     /// Runs statements in the background; `unless` names the effect of a failure.
     pub(super) fn in_background(
         self: &Arc<Self>,
@@ -71,20 +77,18 @@ impl SessionContext {
 
     pub(crate) fn args(&self, key: &LockKey) -> Args {
         let args = Args::new().with(Args::NAME, key.as_bytes());
-        match self.mode {
-            SessionMode::Row => args.with(Args::ROW_KEY, key.as_bytes()),
-            SessionMode::Advisory => {
-                let lock = Advisory::of(&self.scope, key);
-                let is_postgres = self.target.config.server.is_postgres();
-                let args = args.with(Args::ROW_KEY, lock.hash(is_postgres));
-                if is_postgres {
-                    // The record says what is locked, to be found in the server's list.
-                    args.with(Args::LOCK, lock.number())
-                        .with(Args::BEGAN, lock.number())
-                } else {
-                    args.with(Args::LOCK, lock.name())
-                }
-            }
+        if self.mode == SqlMode::Row {
+            return args.with(Args::ROW_KEY, key.as_bytes());
+        }
+        let lock = Advisory::of(&self.scope, key);
+        let is_postgres = self.target.config.server.is_postgres();
+        let args = args.with(Args::ROW_KEY, lock.hash(is_postgres));
+        if is_postgres {
+            // The record says what is locked, to be found in the server's list.
+            args.with(Args::LOCK, lock.number())
+                .with(Args::BEGAN, lock.number())
+        } else {
+            args.with(Args::LOCK, lock.name())
         }
     }
 }

@@ -13,13 +13,9 @@ use super::context::SessionContext;
 use crate::wire::{Sql, SqlValue};
 
 /// The holders of a session that has ended; notified at the latest when this is dropped.
-pub(super) struct LossReport(Vec<(LeaseId, LockKey, LeaseControl)>);
+pub(super) struct LossReport(pub(super) Vec<(LeaseId, LockKey, LeaseControl)>);
 
 impl LossReport {
-    pub(super) fn new(held: Vec<(LeaseId, LockKey, LeaseControl)>) -> Self {
-        Self(held)
-    }
-
     /// Notifies them that they have lost their locks. Their records say whether a lock was broken,
     /// if the server is reachable.
     ///

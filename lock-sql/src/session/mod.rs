@@ -31,7 +31,7 @@ use polylock_core::{
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use self::context::{SessionContext, SessionMode};
+use self::context::SessionContext;
 use self::handle::{SessionCommand, SessionGrant, SessionReply, SessionRequest, UndoOnDrop, ended};
 use self::lease::SessionLease;
 use self::pool::{Reservation, SessionPool};
@@ -50,17 +50,13 @@ pub(crate) struct SqlSessions {
     context: Arc<SessionContext>,
     pool: Arc<SessionPool>,
     records: Records,
-    capabilities: Capabilities,
+    pub(crate) capabilities: Capabilities,
 }
 
 impl SqlSessions {
     pub(crate) fn new(engine: &Engine, target: &Arc<ConnectTarget>) -> Self {
         let config = &target.config;
-        let mode = match config.mode {
-            SqlMode::Advisory => SessionMode::Advisory,
-            _ => SessionMode::Row,
-        };
-        let statements = statements(target, mode);
+        let statements = statements(target);
         let control_pool = Pool::new(engine, target, CONTROL_CONNECTIONS, config.timeout);
         let purge = Purge::new(engine, &control_pool, config);
         let records = Records::new(&purge, &control_pool, config);
@@ -69,7 +65,7 @@ impl SqlSessions {
             target: Arc::clone(target),
             control_pool,
             purge,
-            mode,
+            mode: config.mode,
             timeout: config.session_timeout,
             request_timeout: config.timeout,
             connections: config.connections,
@@ -82,10 +78,6 @@ impl SqlSessions {
             capabilities: capabilities(engine.backend(), &context),
             context,
         }
-    }
-
-    pub(crate) fn capabilities(&self) -> Capabilities {
-        self.capabilities
     }
 
     pub(crate) async fn shutdown(&self, within: Duration) -> bool {
@@ -144,7 +136,7 @@ impl SqlSessions {
         budget: &SqlBudget,
     ) -> Result<Result<LockGuard>, SqlFailure> {
         let key = request.key();
-        let is_row = self.context.mode == SessionMode::Row;
+        let is_row = self.context.mode == SqlMode::Row;
         let mut reservation = self.pool.reservation(key, is_row).await?;
         budget.note_old_enough();
         let mut until = None;
@@ -167,7 +159,7 @@ impl SqlSessions {
             };
             budget.mark_contended(request);
             if !budget.waits() {
-                return Ok(Err(budget.contended()));
+                return Ok(Err(Error::contended(request.wait())));
             }
             if until.is_none() && !is_row {
                 // A waiter blocks its session, and so needs one of its own.
@@ -209,12 +201,10 @@ impl SqlSessions {
             _end: end,
         };
         let take = SessionCommand::Take(Box::new(take));
-        let sent = self
-            .context
-            .engine
-            .poll_woken(|| session.commands.send(take));
+        let engine = &self.context.engine;
+        let sent = engine.poll_woken(|| session.commands.send(take));
         sent.map_err(|_| self::ended())?;
-        let undoing = UndoOnDrop::new(&self.context.engine, ended);
+        let undoing = UndoOnDrop::new(engine, ended);
         let taken = taken.await.unwrap_or_else(|_| Err(self::ended()));
         undoing.disarm();
         taken
@@ -228,10 +218,8 @@ impl SqlSessions {
     ) -> Result<LockGuard> {
         let grant = lease.granted(granted);
         let armed: Arc<dyn Lease> = Arc::<SessionLease>::clone(lease);
-        let pending = self
-            .context
-            .engine
-            .pending(request.key(), armed, self.context.timeout);
+        let (engine, ttl) = (&self.context.engine, self.context.timeout);
+        let pending = engine.pending(request.key(), armed, ttl);
         pending.granted(request, grant)
     }
 
@@ -254,14 +242,14 @@ impl SqlSessions {
 }
 
 /// The statements of a mode on a server.
-fn statements(target: &ConnectTarget, mode: SessionMode) -> SessionStatements {
-    let table = target.config.table_sql();
+fn statements(target: &ConnectTarget) -> SessionStatements {
+    let (table, mode) = (target.config.table_sql(), target.config.mode);
     match target.config.server {
         ServerKind::Postgres => {
             let is_pooled = target.is_pooled();
             let mut statements = match mode {
-                SessionMode::Row => dialect::postgres::session::row(&table, is_pooled),
-                SessionMode::Advisory => dialect::postgres::session::advisory(&table),
+                SqlMode::Advisory => dialect::postgres::session::advisory(&table),
+                _ => dialect::postgres::session::row(&table, is_pooled),
             };
             if !is_pooled {
                 let timeout = target.config.session_timeout;
@@ -270,8 +258,8 @@ fn statements(target: &ConnectTarget, mode: SessionMode) -> SessionStatements {
             statements
         }
         ServerKind::MySql => match mode {
-            SessionMode::Row => dialect::mysql::session::row(&table, target.flavor()),
-            SessionMode::Advisory => dialect::mysql::session::advisory(&table, target.flavor()),
+            SqlMode::Advisory => dialect::mysql::session::advisory(&table, target.flavor()),
+            _ => dialect::mysql::session::row(&table, target.flavor()),
         },
     }
 }
@@ -294,11 +282,11 @@ fn capabilities(backend: &'static str, context: &SessionContext) -> Capabilities
     capabilities.bound = LockLifetime::Connection;
     capabilities.downgrade = context.statements.downgrade.is_some();
     capabilities.fencing = context.target.fencing();
-    if context.mode == SessionMode::Row {
+    if context.mode == SqlMode::Row {
         capabilities.max_locks = context.connections;
     }
     capabilities.shared =
-        context.target.config.server.is_postgres() || context.mode == SessionMode::Row;
+        context.target.config.server.is_postgres() || context.mode == SqlMode::Row;
     capabilities.waiting = Waiting::Push;
     capabilities
 }

@@ -1,9 +1,6 @@
 //! The sessions of a lock service, and which request uses which of them.
 
-mod opening;
-
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,10 +8,14 @@ use polylock_core::LockKey;
 use polylock_core::engine::Engine;
 use tokio::sync::{Mutex as Turn, Notify, oneshot};
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
+use super::actor;
 use super::args::Args;
-use super::context::{SessionContext, SessionMode};
+use super::context::SessionContext;
 use super::handle::{SessionCommand, SessionHandle, ended};
+use crate::budget::RETRY_INTERVAL;
+use crate::config::SqlMode;
 use crate::error::SqlFailure;
 use crate::mutex::Mutex;
 
@@ -124,8 +125,7 @@ impl SessionPool {
     /// session is kept for attempts.
     fn pick_idle(self: &Arc<Self>, key: &LockKey) -> Option<Reservation> {
         let mut state = self.state.lock();
-        if self.context.mode == SessionMode::Advisory && !state.can_spare(self.context.connections)
-        {
+        if self.context.mode == SqlMode::Advisory && !state.can_spare(self.context.connections) {
             return None;
         }
         let is_idle = |entry: &&mut SessionEntry| entry.is_usable() && entry.keys.is_empty();
@@ -172,6 +172,80 @@ impl SessionPool {
             session: Arc::clone(&entry.session),
             key: key.clone(),
             is_attempt: true,
+        }
+    }
+
+    /// Opens another session, if the limit allows it. A request that can share it waits for the one
+    /// being opened.
+    fn begin_to_open(
+        self: &Arc<Self>,
+        alone: bool,
+    ) -> Option<oneshot::Receiver<Result<(), SqlFailure>>> {
+        let (reply, opened) = oneshot::channel();
+        {
+            let mut state = self.state.lock();
+            if let Some((until, failure)) = &state.refusal {
+                if Instant::now() < *until {
+                    drop(reply.send(Err(failure.clone())));
+                    return Some(opened);
+                }
+                state.refusal = None;
+            }
+            if state.opening > 0 && !alone {
+                state.subscribers.push(reply);
+                return Some(opened);
+            }
+            if state.sessions.len() + state.opening >= self.context.connections {
+                return None;
+            }
+            state.opening += 1;
+        }
+        let mut opening = Opening {
+            pool: Arc::clone(self),
+            is_counted: true,
+            reply: Some(reply),
+            result: None,
+        };
+        self.context.engine.spawn_service(async move {
+            let pool = Arc::clone(&opening.pool);
+            let result = pool.open(&mut opening).await;
+            opening.end(result);
+        });
+        Some(opened)
+    }
+
+    async fn open(self: &Arc<Self>, opening: &mut Opening) -> Result<(), SqlFailure> {
+        match actor::open(self).await {
+            Ok((session, actor)) => {
+                let mut sessions = SESSIONS.lock();
+                sessions.retain(|session| session.strong_count() > 0);
+                sessions.push(Arc::downgrade(&session));
+                drop(sessions);
+                {
+                    let mut state = self.state.lock();
+                    // In one step: a waiter that counts it twice would take the session that is kept for
+                    // attempts.
+                    opening.end_count(&mut state);
+                    state.sessions.push(SessionEntry {
+                        session,
+                        keys: HashSet::new(),
+                        attempts: 0,
+                        alone: false,
+                    });
+                }
+                // A span of its own, because any caller may poll it.
+                let span = tracing::error_span!(parent: None, "sql_session");
+                self.context.engine.spawn_inline(actor.instrument(span));
+                Ok(())
+            }
+            Err(failure) => {
+                // Its clients may delete their records meanwhile.
+                if failure.is_restart() {
+                    let until = Instant::now() + RETRY_INTERVAL;
+                    self.state.lock().refusal = Some((until, failure.clone()));
+                }
+                Err(failure)
+            }
         }
     }
 
@@ -261,14 +335,6 @@ impl SessionPool {
     }
 }
 
-impl fmt::Debug for SessionPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionPool")
-            .field("sessions", &self.len())
-            .finish_non_exhaustive()
-    }
-}
-
 /// Records all holders in this process, so that its own requests find them.
 pub(super) async fn record_all() {
     let sessions = {
@@ -315,6 +381,44 @@ impl Drop for WaitForIdle<'_> {
     }
 }
 
+/// A session that is being opened; ends with the attempt, also if a runtime drops that.
+struct Opening {
+    pool: Arc<SessionPool>,
+    /// Whether [`SessionPoolState::opening`] counts it.
+    is_counted: bool,
+    reply: Option<oneshot::Sender<Result<(), SqlFailure>>>,
+    result: Option<Result<(), SqlFailure>>,
+}
+
+impl Opening {
+    fn end_count(&mut self, state: &mut SessionPoolState) {
+        state.opening -= usize::from(std::mem::take(&mut self.is_counted));
+    }
+
+    fn end(mut self, result: Result<(), SqlFailure>) {
+        self.result = Some(result);
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let subscribers = {
+            let pool = Arc::clone(&self.pool);
+            let mut state = pool.state.lock();
+            self.end_count(&mut state);
+            std::mem::take(&mut state.subscribers)
+        };
+        self.pool.changed.notify_waiters();
+        // Without a result, their ends of the channels are closed.
+        let Some(result) = self.result.take() else {
+            return;
+        };
+        for subscriber in subscribers.into_iter().chain(self.reply.take()) {
+            drop(subscriber.send(result.clone()));
+        }
+    }
+}
+
 /// A reservation of a session, for one key.
 pub(crate) struct Reservation {
     pool: Arc<SessionPool>,
@@ -339,10 +443,8 @@ impl Reservation {
 
     fn change(&self, change: impl FnOnce(&mut SessionEntry)) {
         let mut state = self.pool.state.lock();
-        let entry = state
-            .sessions
-            .iter_mut()
-            .find(|entry| entry.session.id == self.session.id);
+        let mut sessions = state.sessions.iter_mut();
+        let entry = sessions.find(|entry| entry.session.id == self.session.id);
         entry.map(change);
         drop(state);
         self.pool.changed.notify_waiters();
@@ -356,14 +458,6 @@ impl Drop for Reservation {
             entry.attempts -= usize::from(self.is_attempt);
             entry.alone = false;
         });
-    }
-}
-
-impl fmt::Debug for Reservation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reservation")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
     }
 }
 

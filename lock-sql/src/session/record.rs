@@ -12,10 +12,9 @@ use tokio::time::Instant;
 
 use super::actor::{Actor, HeldSessionLock};
 use super::args::Args;
-use super::context::SessionMode;
 use super::loss_report;
+use crate::config::SqlMode;
 
-/// One shared holder.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct SharedHolder {
     pub(super) label: String,
@@ -83,9 +82,9 @@ impl Actor {
             .with(Args::LABEL, held.label.as_str())
             .with(Args::TOKEN, held.token);
         match self.context.mode {
-            SessionMode::Row => args.with(Args::BEGAN, held.began),
             // There it is what is locked.
-            SessionMode::Advisory => args,
+            SqlMode::Advisory => args,
+            _ => args.with(Args::BEGAN, held.began),
         }
     }
 }

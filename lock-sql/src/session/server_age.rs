@@ -11,6 +11,10 @@
 //! No server clock is trusted, because it may be set when the host returns. The time counts from the
 //! moment when a client finds the server restarted, by the boot clock of its machine. It is stored in
 //! the table for the next client on that machine.
+//!
+//! The row of kind 7 has the admitted start, rows of kind 6 are sessions, and rows of kind 8 say when a
+//! machine found the server restarted. The version of the row of kind 7 counts the admitted starts; a
+//! row of kind 8 has the version that it found.
 
 use std::collections::HashMap;
 use std::fs;
@@ -234,8 +238,7 @@ pub(crate) fn first_text(answer: &QueryResult) -> Vec<u8> {
 
 /// Whether the session has its record, by the second number of the last row.
 pub(super) fn is_recorded(answer: &QueryResult) -> bool {
-    let count = answer.rows.last().and_then(|row| row.get(1)?.int());
-    count.is_some_and(|count| count > 0)
+    answer.last_int(1).is_some_and(|count| count > 0)
 }
 
 /// How often others may admit the start of a server, or the server may start, in one attempt.
@@ -266,46 +269,31 @@ mod tests {
 
     #[test]
     fn a_start_is_admitted_when_no_client_believes_in_earlier_sessions() {
-        let wait = |seconds| Admission::In(Duration::from_secs(seconds));
-        let three = Duration::from_secs(3);
+        // The admitted start, the timeout of open sessions, whether the server is durable, the lineage
+        // and the seconds to wait.
         let cases = [
-            (start(None), "data", Admission::Granted),
-            (start(Some("2")), "data", Admission::Granted),
-            (start(Some("1")), "data", wait(7)),
+            (None, 10, true, "data", None),
+            (Some("2"), 10, true, "data", None),
+            (Some("1"), 10, true, "data", Some(7)),
             // A copy of the data, or what cannot be known for one.
-            (start(Some("1")), "copy", wait(27)),
-            (start(Some("1")), "", wait(27)),
-            (
-                Start {
-                    is_durable: false,
-                    ..start(Some("1"))
-                },
-                "data",
-                wait(27),
-            ),
-            (
-                Start {
-                    open: three,
-                    ..start(Some("1"))
-                },
-                "data",
-                Admission::Granted,
-            ),
-            (
-                Start {
-                    open: Duration::ZERO,
-                    ..start(Some("1"))
-                },
-                "data",
-                Admission::Granted,
-            ),
+            (Some("1"), 10, true, "copy", Some(27)),
+            (Some("1"), 10, true, "", Some(27)),
+            (Some("1"), 10, false, "data", Some(27)),
+            (Some("1"), 3, true, "data", None),
+            (Some("1"), 0, true, "data", None),
         ];
-        for (start, lineage, expected) in cases {
-            assert_eq!(
-                start.admission(lineage.as_bytes(), three),
-                expected,
-                "{start:?}"
-            );
+        for (admitted, open, is_durable, lineage, left) in cases {
+            let start = Start {
+                open: Duration::from_secs(open),
+                is_durable,
+                ..start(admitted)
+            };
+            let expected = match left {
+                Some(left) => Admission::In(Duration::from_secs(left)),
+                None => Admission::Granted,
+            };
+            let found = start.admission(lineage.as_bytes(), Duration::from_secs(3));
+            assert_eq!(found, expected, "{start:?}");
         }
     }
 

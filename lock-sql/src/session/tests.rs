@@ -10,7 +10,8 @@ use polylock_core::admin::LockAdmin as _;
 use polylock_core::engine::{Engine, LeaseId};
 use polylock_core::{AcquireRequest, LockKey, LockUrl, Released, Wait};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 use super::SqlSessions;
 use super::actor::{self, Actor, HeldSessionLock};
@@ -24,15 +25,21 @@ use crate::dialect::mysql::tokens;
 use crate::dialect::sequence;
 use crate::error::SqlFailure;
 use crate::table::{TOKENS_AT_ONCE, TokenRange};
-use crate::wire::{ConnectTarget, Flavor, Sql, SqlValue};
+use crate::wire::{ConnectTarget, Flavor, QueryResult, Sql, SqlValue};
 
 async fn open(url: &str) -> SqlSessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
     let target = Arc::new(ConnectTarget::of(config).unwrap());
-    target.set_flavor(Flavor::MariaDb);
+    target.reported_flavor.get_or_init(|| Flavor::MariaDb);
     let mut connection = crate::lock::open(&target).await.unwrap();
     crate::schema::ensure(&mut connection).await.unwrap();
     SqlSessions::new(&Engine::of_this_process("test"), &target)
+}
+
+/// Runs statements past the sessions.
+async fn run(here: &SqlSessions, text: &str, args: Args) -> QueryResult {
+    let (pool, sql) = (&here.context.control_pool, Sql::new(text));
+    pool.message(&sql, args.into_vec()).await.unwrap()
 }
 
 /// A database of its own on each server for each of these parameters.
@@ -177,20 +184,11 @@ async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read() {
         guard.release().await.unwrap();
         let replace = "UPDATE polylock_locks SET name = {10}, version = {5} WHERE kind = 7";
         let read = "SELECT name, version FROM polylock_locks WHERE kind = 7";
-        let run = async |text: &str, args: Args| {
-            let sql = Sql::new(text);
-            let answer = here
-                .context
-                .control_pool
-                .message(&sql, args.into_vec())
-                .await;
-            answer.unwrap()
-        };
-        let started = run(read, Args::new()).await.rows;
+        let started = run(&here, read, Args::new()).await.rows;
         let before = Args::new()
             .with(Args::NAME, &b"before"[..])
             .with(Args::SEEN, 7_u64);
-        run(replace, before).await;
+        run(&here, replace, before).await;
         let admit = |version: i64| {
             let args = Args::new()
                 .with(Args::SESSION_ID, &[9_u8; 16][..])
@@ -204,7 +202,7 @@ async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read() {
         };
         let refused = admit(5).await.unwrap();
         assert!(!server_age::is_recorded(&refused), "admitted by its name");
-        let kept = run(read, Args::new()).await.rows;
+        let kept = run(&here, read, Args::new()).await.rows;
         assert_eq!(kept[0][0].bytes(), Some(&b"before"[..]));
         assert_eq!(kept[0][1].int(), Some(7));
         let admitted = admit(7).await.unwrap();
@@ -212,7 +210,7 @@ async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read() {
             server_age::is_recorded(&admitted),
             "refused, though it was read"
         );
-        let after = run(read, Args::new()).await.rows;
+        let after = run(&here, read, Args::new()).await.rows;
         assert_eq!(after[0][0].bytes(), started[0][0].bytes());
         assert_eq!(after[0][1].int(), Some(8));
     }
@@ -255,7 +253,7 @@ async fn no_record_outlives_its_holder() {
         let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
         // From before the record is begun until after it is written.
         let held = RECORD_AFTER + Duration::from_micros(round * 300);
-        tokio::time::sleep(held).await;
+        sleep(held).await;
         assert_eq!(guard.release().await.unwrap(), Released::Clean);
         assert_eq!(here.inspect(&key).await.unwrap(), None);
         tokio::task::yield_now().await;
@@ -283,12 +281,12 @@ async fn a_request_that_waits_for_a_connection_gets_one() {
         let wait = Wait::AtMost(Duration::from_secs(10));
         let guard = here.acquire(&request("c", wait)).await;
         let guard = guard.unwrap_or_else(|e| panic!("round {round}: {e}"));
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
         guard.release().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
     }
     assert!(busy.iter().all(|task| !task.is_finished()));
-    busy.iter().for_each(tokio::task::JoinHandle::abort);
+    busy.iter().for_each(JoinHandle::abort);
 }
 
 /// Free locks of many tasks use up to half of the connections; requests that have to wait get the
@@ -317,10 +315,10 @@ async fn many_free_locks_share_half_of_the_connections() {
             .collect();
         let until = Instant::now() + Duration::from_secs(10);
         while here.pool.len() < connections / 2 && Instant::now() < until {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            sleep(Duration::from_millis(5)).await;
         }
         // More would be opened by then.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        sleep(Duration::from_millis(100)).await;
         assert_eq!(here.pool.len(), connections / 2, "opened for free locks");
         let waiters: Vec<_> = (1..connections)
             .map(|n| {
@@ -338,7 +336,7 @@ async fn many_free_locks_share_half_of_the_connections() {
         let until = Instant::now() + Duration::from_secs(10);
         while here.pool.waiters() < connections - 1 {
             assert!(Instant::now() < until, "a waiter has no connection");
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            sleep(Duration::from_millis(5)).await;
         }
         let released = Instant::now();
         for guard in held {
@@ -352,7 +350,7 @@ async fn many_free_locks_share_half_of_the_connections() {
             );
         }
         assert!(busy.iter().all(|task| !task.is_finished()));
-        busy.iter().for_each(tokio::task::JoinHandle::abort);
+        busy.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -362,13 +360,7 @@ async fn rows_that_are_rolled_back_count_tokens() {
     let server = MariaDbServer::shared();
     let here = open(&format!("{}?mode=row", server.database())).await;
     let numbers = async |text: String| {
-        let sql = Sql::new(text);
-        let answer = here
-            .context
-            .control_pool
-            .message(&sql, Vec::new())
-            .await
-            .unwrap();
+        let answer = run(&here, &text, Args::new()).await;
         let row = answer.rows.last().cloned().unwrap_or_default();
         row.iter().filter_map(SqlValue::int).collect::<Vec<_>>()
     };

@@ -94,11 +94,7 @@ fn boot_offset(offsets: &str) -> Option<i64> {
 fn parse(text: &str) -> io::Result<BootId> {
     let digits = text.trim().replace('-', "");
     let valid = digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    let number = if valid {
-        u128::from_str_radix(&digits, 16).ok()
-    } else {
-        None
-    };
+    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| valid);
     let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the boot id is not a UUID");
     number
         .map(|number| BootId(number.to_be_bytes()))

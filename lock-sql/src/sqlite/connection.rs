@@ -1,4 +1,4 @@
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::table::LockRow;
 /// that thread either leaves the transaction open or ends it.
 pub(super) struct FileConnection {
     raw: SqliteConnection,
-    files: Files,
+    pub(super) files: Files,
     /// The epoch of the database, among those that existed one after the other.
     pub(super) epoch: u64,
     place: Arc<SqliteTable>,
@@ -44,24 +44,35 @@ impl FileConnection {
         epoch: u64,
         id: LeaseId,
     ) -> Result<Self, SqlCause> {
-        let (raw, files) = open(place, durability, id).await?;
-        let place = Arc::clone(place);
+        let path = &place.path;
+        if place.creates_directory {
+            file::create_directory(path)?;
+        }
+        file::create(path, id)?;
+        file::check_local(path)?;
+        let before = file::inode(path).map_err(|e| db_error::opening(path, Arc::new(e)))?;
+        let target = path
+            .canonicalize()
+            .map_err(|e| db_error::opening(path, Arc::new(e)))?;
+        let options = SqliteConnectOptions::new()
+            .filename(&target)
+            .busy_timeout(BUSY_SLICE)
+            .thread_name(|n| format!("polylock-db-{n}"))
+            .disable_statement_logging();
+        let mut raw = options.connect().await.map_err(|e| db_error::of(path, e))?;
+        start(&mut raw, place, durability).await?;
+        let replaced = || SqlCause::Replaced { path: path.clone() };
+        // From the first transaction on, the log and the shared memory exist as long as the connection.
+        let files = Files::of(path, &target).map_err(|_| replaced())?;
+        if files.database() != before {
+            return Err(replaced());
+        }
         Ok(Self {
             raw,
             files,
             epoch,
-            place,
+            place: Arc::clone(place),
         })
-    }
-
-    /// Device and inode of the database file.
-    pub(super) fn database(&self) -> (u64, u64) {
-        self.files.database()
-    }
-
-    /// Whether other clients see the data that was read and written here.
-    pub(super) fn check(&self) -> Result<(), SqlCause> {
-        self.files.check()
     }
 
     /// Reads the rows of some keys: in a write transaction, which begins here, or without blocking
@@ -173,41 +184,6 @@ impl SqliteTable {
     }
 }
 
-async fn open(
-    place: &SqliteTable,
-    durability: Durability,
-    id: LeaseId,
-) -> Result<(SqliteConnection, Files), SqlCause> {
-    let path = &place.path;
-    if place.creates_directory {
-        file::create_directory(path)?;
-    }
-    file::create(path, id)?;
-    file::check_local(path)?;
-    let before = file::inode(path).map_err(|e| db_error::opening(path, Arc::new(e)))?;
-    let target = path
-        .canonicalize()
-        .map_err(|e| db_error::opening(path, Arc::new(e)))?;
-    let mut raw = connect(&target).await.map_err(|e| db_error::of(path, e))?;
-    start(&mut raw, place, durability).await?;
-    let replaced = || SqlCause::Replaced { path: path.clone() };
-    // From the first transaction on, the log and the shared memory exist as long as the connection.
-    let files = Files::of(path, &target).map_err(|_| replaced())?;
-    if files.database() != before {
-        return Err(replaced());
-    }
-    Ok((raw, files))
-}
-
-async fn connect(path: &Path) -> Result<SqliteConnection, sqlx::Error> {
-    let options = SqliteConnectOptions::new()
-        .filename(path)
-        .busy_timeout(BUSY_SLICE)
-        .thread_name(|n| format!("polylock-db-{n}"))
-        .disable_statement_logging();
-    options.connect().await
-}
-
 /// Sets the connection up and makes the table, if that is missing.
 async fn start(
     raw: &mut SqliteConnection,
@@ -296,24 +272,27 @@ const BUSY_SLICE: Duration = Duration::from_millis(20);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::TableName;
+    use crate::dialect::SqlName;
 
     #[tokio::test]
     async fn a_connection_flushes_as_it_is_told_to() {
         // Each has a file of its own: a connection that is dropped closes its file a little later.
         for (durability, level, is_full) in [(Durability::Every, 2, 1), (Durability::Lazy, 1, 0)] {
             let directory = tempfile::tempdir().unwrap();
-            let place = SqliteTable {
+            let place = Arc::new(SqliteTable {
                 path: directory.path().join("db"),
                 creates_directory: false,
-                statements: SqliteStatements::new(TableName::default()),
+                statements: SqliteStatements::new(SqlName::default()),
                 made_table: AtomicBool::new(false),
                 seen: Mutex::default(),
-            };
+            });
             let id = LeaseId::from_bytes([1; 16]);
-            let (mut raw, _) = open(&place, durability, id).await.unwrap();
+            let mut open = FileConnection::open(&place, durability, 0, id)
+                .await
+                .unwrap();
             let mut number = async |sql: &'static str| -> i64 {
-                sqlx::query(sql).fetch_one(&mut raw).await.unwrap().get(0)
+                let row = sqlx::query(sql).fetch_one(&mut open.raw).await;
+                row.unwrap().get(0)
             };
             assert_eq!(number("PRAGMA synchronous").await, level);
             assert_eq!(number("PRAGMA fullfsync").await, is_full);

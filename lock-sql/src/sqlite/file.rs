@@ -16,11 +16,9 @@ use crate::error::SqlCause;
 /// of our locks, so each grant checks that the names still refer to the open files.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Files {
-    /// As the user named it; a link is followed at every look.
-    path: PathBuf,
-    /// Where the log and the shared memory are, beside the file that a link leads to.
-    wal: PathBuf,
-    shm: PathBuf,
+    /// The database, as the user named it: a link is followed at every look. Then the log and the shared
+    /// memory, beside the file that a link leads to.
+    paths: [PathBuf; 3],
     seen: [(u64, u64); 3],
 }
 
@@ -31,24 +29,19 @@ impl Files {
             name.push(suffix);
             PathBuf::from(name)
         };
-        let (path, wal, shm) = (path.to_owned(), beside("-wal"), beside("-shm"));
-        let seen = look([&path, &wal, &shm])?;
-        Ok(Self {
-            path,
-            wal,
-            shm,
-            seen,
-        })
+        let paths = [path.to_owned(), beside("-wal"), beside("-shm")];
+        let seen = look(&paths)?;
+        Ok(Self { paths, seen })
     }
 
     /// Whether the names still refer to the open files.
     ///
     /// The inodes cannot have been reused: they exist as long as the files are open.
     pub(super) fn check(&self) -> Result<(), SqlCause> {
-        match look([&self.path, &self.wal, &self.shm]) {
+        match look(&self.paths) {
             Ok(seen) if seen == self.seen => Ok(()),
             _ => Err(SqlCause::Replaced {
-                path: self.path.clone(),
+                path: self.paths[0].clone(),
             }),
         }
     }
@@ -59,9 +52,8 @@ impl Files {
     }
 }
 
-fn look(paths: [&PathBuf; 3]) -> io::Result<[(u64, u64); 3]> {
-    let [database, wal, shm] = paths.map(|path| inode(path));
-    Ok([database?, wal?, shm?])
+fn look([database, wal, shm]: &[PathBuf; 3]) -> io::Result<[(u64, u64); 3]> {
+    Ok([inode(database)?, inode(wal)?, inode(shm)?])
 }
 
 pub(super) fn inode(path: &Path) -> io::Result<(u64, u64)> {
@@ -69,7 +61,6 @@ pub(super) fn inode(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Makes the directory on request.
 pub(super) fn create_directory(path: &Path) -> Result<(), SqlCause> {
     let Some(directory) = path.parent() else {
         return Ok(());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use polylock_core::admin::{LockInfo, Record};
 use polylock_core::engine::{Engine, LeaseId};
-use polylock_core::{FencingToken, LeaseState, LockKey, Released, RenewalRequest, Renewer};
+use polylock_core::{Error, FencingToken, LeaseState, LockKey, Released, RenewalRequest, Renewer};
 
 use super::clocks::Clocks;
 use super::connection::SqliteTable;
@@ -36,7 +36,25 @@ pub(crate) struct SqliteStore {
 }
 
 impl SqliteStore {
-    pub(crate) fn new(config: &SqliteConfig, engine: &Engine) -> Result<Self, SqlCause> {
+    /// Opens the file and finds or makes the table.
+    pub(crate) async fn open(
+        config: &SqliteConfig,
+        engine: &Engine,
+    ) -> polylock_core::Result<(Self, Applied)> {
+        let named = |failure: SqlFailure| Error::from(failure).with_backend(engine.backend());
+        let store = Self::new(config, engine).map_err(|cause| named(cause.into()))?;
+        let opened = store
+            .write_queue
+            .perform(Operands::Read(Vec::new()), |_| ());
+        opened.await.map_err(named)?;
+        let applied = match store.place.made_table.load(Ordering::Relaxed) {
+            true => Applied::Created,
+            false => Applied::Found,
+        };
+        Ok((store, applied))
+    }
+
+    fn new(config: &SqliteConfig, engine: &Engine) -> Result<Self, SqlCause> {
         let path = std::path::absolute(&config.path);
         let path = path.map_err(|e| super::db_error::opening(&config.path, Arc::new(e)))?;
         let statements = SqliteStatements::new(config.table.clone());
@@ -71,17 +89,6 @@ impl SqliteStore {
         })
     }
 
-    /// Opens the file and finds or makes the table.
-    pub(crate) async fn open(&self) -> Result<Applied, SqlFailure> {
-        let opened = self.write_queue.perform(Operands::Read(Vec::new()), |_| ());
-        opened.await?;
-        Ok(match self.place.made_table.load(Ordering::Relaxed) {
-            true => Applied::Created,
-            false => Applied::Found,
-        })
-    }
-
-    /// Changes the rows of one key.
     async fn change<T: Send + 'static>(
         &self,
         key: &LockKey,
@@ -92,7 +99,6 @@ impl SqliteStore {
             .await
     }
 
-    /// Looks at the rows of one key.
     async fn read<T: Send + 'static>(
         &self,
         key: &LockKey,

@@ -13,9 +13,8 @@ use super::write_queue::{Batch, Operands, QueuedWrite, is_busy};
 use crate::dialect::sqlite::Durability;
 use crate::error::{SqlCause, SqlFailure};
 use crate::held_leases::HeldSqlLeases;
-use crate::table::{LoadedLocks, PurgePlan, purge};
+use crate::table::{LoadedLocks, purge};
 
-/// Runs operations in transactions.
 pub(super) struct Transactor {
     pub(super) place: Arc<SqliteTable>,
     pub(super) engine: Engine,
@@ -47,10 +46,9 @@ impl Transactor {
             Ok(()) => *connection = Some(open),
             // No transaction has begun.
             Err(failure) if is_busy(failure) => *connection = Some(open),
-            Err(SqlFailure {
-                cause: SqlCause::Replaced { .. },
-                ..
-            }) => self.held_leases.end(open.epoch),
+            Err(failure) if matches!(failure.cause, SqlCause::Replaced { .. }) => {
+                self.held_leases.end(open.epoch);
+            }
             Err(_) => {}
         }
         done
@@ -61,7 +59,7 @@ impl Transactor {
         let epoch = self.held_leases.epoch();
         let id = self.engine.lease_id();
         let mut open = FileConnection::open(&self.place, self.durability, epoch, id).await?;
-        if self.place.is_another(open.database()) {
+        if self.place.is_another(open.files.database()) {
             // It may have been replaced while no client had it open.
             self.held_leases.end(epoch);
             open.epoch = self.held_leases.epoch();
@@ -120,7 +118,7 @@ impl Transactor {
         // A caller that gives up from here on undoes its request.
         batch.retain(QueuedWrite::is_wanted);
         batch.iter_mut().for_each(|work| work.apply(locks));
-        open.check()
+        open.files.check()
     }
 
     async fn store(
@@ -140,7 +138,7 @@ impl Transactor {
         committing.store(true, Ordering::Relaxed);
         open.commit(&changed, table, &deleted).await?;
         // A file that replaced this one before the commit does not have the changes.
-        open.check()
+        open.files.check()
     }
 
     /// Checks some rows each time the table has grown by a few, and selects those to delete.
@@ -160,17 +158,13 @@ impl Transactor {
             self.clocks.judge(row, &locks.ctx);
         }
         let is_end = rows.len() < PURGE_ROWS as usize;
-        let PurgePlan {
-            deleted,
-            passed,
-            floor,
-        } = purge(&rows, is_end, &locks.ctx, self.retention);
-        table.floor = table.floor.max(floor);
-        table.purged_to = match rows.get(passed.saturating_sub(1)) {
+        let plan = purge(&rows, is_end, &locks.ctx, self.retention);
+        table.floor = table.floor.max(plan.floor);
+        table.purged_to = match rows.get(plan.passed.saturating_sub(1)) {
             Some((key, row)) if !is_end => (key.clone(), row.slot),
             _ => (Vec::new(), 0),
         };
-        let deleted: BTreeSet<_> = deleted.into_iter().collect();
+        let deleted: BTreeSet<_> = plan.deleted.into_iter().collect();
         let mut at = 0;
         rows.retain(|(key, _)| {
             at += 1;

@@ -267,7 +267,6 @@ impl WriteQueueState {
         self.queue.drain(..overdue).collect()
     }
 
-    /// The requests that only read.
     fn readers(&mut self) -> Batch {
         let all = std::mem::take(&mut self.queue).into_iter();
         let (readers, writers) = all.partition(|work| !work.writes());

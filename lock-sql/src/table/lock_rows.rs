@@ -95,10 +95,11 @@ impl LockRows {
             Err(refusal) => {
                 if claim.waits && self.is_kept_by_many(claim.mode, ctx) {
                     let until = ctx.moment + CLAIM;
-                    self.row_mut(0, ctx).claim(Claimed {
-                        boot: ctx.boot,
-                        until,
-                    });
+                    let boot = ctx.boot;
+                    let lock = self.row_mut(0, ctx);
+                    // The last holder is gone.
+                    lock.holder = None;
+                    lock.claimed = Some(Claimed { boot, until });
                 }
                 return Err(self.with_turn(refusal, claim.ticket, ctx));
             }
@@ -134,6 +135,63 @@ impl LockRows {
         Ok(self.draw(1, ctx).next)
     }
 
+    /// The slot for a holder in `mode`, or the holder in its way.
+    fn decide(&self, mode: Mode, ctx: &ReadContext) -> Result<u32, LockRefusal> {
+        match mode {
+            Mode::Shared => self.join(ctx, |slot, holder| slot == 0 || holder.permits != 0),
+            Mode::Permit { limit } => self.permit(limit, ctx),
+            // A mode that this version does not know excludes all others.
+            _ => {
+                let ends = self.held_leases(ctx).map(|(_, holder)| holder.ends(ctx));
+                ends.max()
+                    .map_or(Ok(0), |until| Err(LockRefusal::held(until)))
+            }
+        }
+    }
+
+    fn permit(&self, limit: NonZeroU32, ctx: &ReadContext) -> Result<u32, LockRefusal> {
+        let slot = self.join(ctx, |slot, holder| slot == 0 || holder.permits == 0)?;
+        let mut first = Moment::NEVER;
+        let mut count = 0;
+        for (_, holder) in self.held_leases(ctx) {
+            first = first.min(holder.ends(ctx));
+            count += 1;
+        }
+        if count < limit.get() {
+            Ok(slot)
+        } else {
+            Err(LockRefusal::held(first))
+        }
+    }
+
+    /// Admits a shared holder, unless a waiter claims the lock for itself.
+    fn join(
+        &self,
+        ctx: &ReadContext,
+        in_the_way: impl Fn(u32, &SlotHolder) -> bool,
+    ) -> Result<u32, LockRefusal> {
+        let others = self
+            .held_leases(ctx)
+            .filter(|(slot, holder)| in_the_way(*slot, holder));
+        let until = others.map(|(_, holder)| holder.ends(ctx)).max();
+        match until.or_else(|| self.claimed(ctx)) {
+            Some(until) => Err(LockRefusal::held(until)),
+            None => Ok(self.free_slot(ctx)),
+        }
+    }
+
+    /// The lowest slot for one of several holders.
+    fn free_slot(&self, ctx: &ReadContext) -> u32 {
+        let mut slot = 1;
+        for (taken, _) in self.held_leases(ctx).filter(|(taken, _)| *taken > 0) {
+            if taken != slot {
+                break;
+            }
+            slot += 1;
+        }
+        slot
+    }
+
     /// Where a holder can go whose turn it is.
     fn decide_for(&self, claim: &SqlClaim, ctx: &ReadContext) -> Result<u32, LockRefusal> {
         let slot = self.decide(claim.mode, ctx)?;
@@ -163,7 +221,7 @@ impl LockRows {
     }
 
     /// Until when no shared holder may join.
-    pub(super) fn claimed(&self, ctx: &ReadContext) -> Option<Moment> {
+    fn claimed(&self, ctx: &ReadContext) -> Option<Moment> {
         let claimed = self.rows.get(&0).and_then(|row| row.claimed)?;
         let until = claimed.until;
         // A claim that is further away was made by another clock.
@@ -244,11 +302,8 @@ impl LockRows {
             (holder.id, holder.token) = (renewal.id, token);
         }
         self.renew(renewal, ctx);
-        self.rows
-            .get(&0)?
-            .holder
-            .as_ref()
-            .map(|holder| holder.token)
+        let holder = self.rows.get(&0)?.holder.as_ref()?;
+        Some(holder.token)
     }
 
     /// The record of a holder, until its retention ends by the wall clock.
@@ -299,11 +354,8 @@ impl LockRows {
             Some(limit) => Mode::Permit { limit },
             None => Mode::Shared,
         };
-        let holders = self
-            .held_leases(ctx)
-            .map(|(_, holder)| holder.info(ctx))
-            .collect();
-        Some(LockInfo::new(key.clone(), mode, holders))
+        let holders = self.held_leases(ctx).map(|(_, holder)| holder.info(ctx));
+        Some(LockInfo::new(key.clone(), mode, holders.collect()))
     }
 
     pub(super) fn find(&self, id: LeaseId) -> Option<u32> {
@@ -315,10 +367,8 @@ impl LockRows {
 
     /// Whether a lease ends at this moment or later.
     pub(crate) fn lasts_until(&self, id: LeaseId, end: Moment) -> bool {
-        let holders = self.rows.values().filter_map(|row| row.holder.as_ref());
-        holders
-            .into_iter()
-            .any(|it| it.id == id && it.expires >= end)
+        let mut holders = self.rows.values().filter_map(|row| row.holder.as_ref());
+        holders.any(|it| it.id == id && it.expires >= end)
     }
 
     /// The slot of a lease that has not ended, or how it ended.
@@ -368,3 +418,38 @@ pub(crate) const TOKENS_AT_ONCE: u64 = 64;
 /// How long the claim of an exclusive waiter keeps out new shared holders. The waiter polls sooner
 /// than half of that, and renews the claim when half is over.
 pub(crate) const CLAIM: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::testing::{EXCLUSIVE, SHARED, at, holder, lock, now, permit};
+
+    const HELD: fn(u64) -> Result<u32, LockRefusal> = |until| Err(LockRefusal::held(at(until)));
+    const FREE: fn(u32) -> Result<u32, LockRefusal> = Ok;
+
+    #[test]
+    fn permits_are_counted_and_the_first_to_end_makes_room() {
+        let two = [
+            (1, holder(1, 50).with_permits(2)),
+            (2, holder(2, 40).with_permits(2)),
+        ];
+        let lock = lock(&two);
+        assert_eq!(lock.decide(permit(2), &now(10)), HELD(40));
+        assert_eq!(lock.decide(permit(2), &now(40)), FREE(2));
+        assert_eq!(lock.decide(SHARED, &now(10)), HELD(50));
+        assert_eq!(lock.decide(EXCLUSIVE, &now(10)), HELD(50));
+    }
+
+    #[test]
+    fn slots_that_ended_are_used_again() {
+        let lock = lock(&[(1, holder(1, 90)), (2, holder(2, 20)), (3, holder(3, 90))]);
+        assert_eq!(lock.decide(SHARED, &now(10)), FREE(4));
+        assert_eq!(lock.decide(SHARED, &now(20)), FREE(2));
+    }
+
+    #[test]
+    fn leases_of_another_boot_have_ended() {
+        let lock = lock(&[(0, holder(1, 50).of_another_boot())]);
+        assert_eq!(lock.decide(EXCLUSIVE, &now(10)), FREE(0));
+    }
+}

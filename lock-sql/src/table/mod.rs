@@ -1,6 +1,5 @@
 //! The content of the table, and the effect of each operation on it. Pure: no I/O and no clock.
 
-mod decide;
 mod lock_rows;
 mod purge;
 mod queue;
@@ -21,15 +20,15 @@ pub(crate) use self::lock_rows::LockRows;
 #[cfg(feature = "_server")]
 pub(crate) use self::lock_rows::{CLAIM, TOKENS_AT_ONCE};
 #[cfg(feature = "sqlite")]
-pub(crate) use self::purge::{PurgePlan, purge};
+pub(crate) use self::purge::purge;
 pub(crate) use self::queue::MAX_WAITERS;
 #[cfg(feature = "_server")]
 pub(crate) use self::queue::{FAR, TICKET};
-#[cfg(feature = "_server")]
-pub(crate) use self::row::QUEUE;
 #[cfg(feature = "sqlite")]
 pub(crate) use self::row::RECORD;
 pub(crate) use self::row::{BootId, Broken, Claimed, LockRow, ReadContext, SlotHolder};
+#[cfg(feature = "_server")]
+pub(crate) use self::row::{QUEUE, holder_info};
 
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]

@@ -65,12 +65,8 @@ mod tests {
     }
 
     fn deleted(rows: &[(Vec<u8>, LockRow)], is_end: bool) -> (Vec<usize>, usize, u64) {
-        let PurgePlan {
-            deleted,
-            passed,
-            floor,
-        } = purge(rows, is_end, &now(LATE), DAY);
-        (deleted, passed, floor)
+        let plan = purge(rows, is_end, &now(LATE), DAY);
+        (plan.deleted, plan.passed, plan.floor)
     }
 
     #[test]

@@ -18,7 +18,8 @@ impl LockRows {
         ticket: Option<LeaseId>,
         ctx: &ReadContext,
     ) -> Result<(), LockRefusal> {
-        match self.first_waiter(ctx) {
+        let waiters = self.waiters(ctx).map(|(_, waiter)| waiter);
+        match waiters.min_by_key(|waiter| waiter.token) {
             Some(first) if Some(first.id) != ticket => {
                 let until = first.ends(ctx);
                 Err(LockRefusal::held(until))
@@ -90,11 +91,6 @@ impl LockRows {
         if let Some(slot) = self.find(ticket) {
             self.row_mut(slot, ctx).holder = None;
         }
-    }
-
-    fn first_waiter(&self, ctx: &ReadContext) -> Option<&SlotHolder> {
-        let waiters = self.waiters(ctx).map(|(_, waiter)| waiter);
-        waiters.min_by_key(|waiter| waiter.token)
     }
 }
 

@@ -1,4 +1,4 @@
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use polylock_core::FencingToken;
 use polylock_core::Label;
@@ -10,7 +10,7 @@ use polylock_core::engine::{LeaseId, Moment};
 /// Slot 0 is the lock itself: it counts the tokens, and has the exclusive holder. Each further slot has
 /// a shared holder or one permit, and from [`QUEUE`] on a waiter in the queue. The last slot has the
 /// record of a holder. Rows stay after a release and are reused.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct LockRow {
     pub(crate) slot: u32,
     /// Largest token that was issued or reserved for the key; in slot 0 only.
@@ -92,30 +92,19 @@ impl LockRow {
     pub(crate) fn new(slot: u32) -> Self {
         Self {
             slot,
-            last_token: 0,
-            holder: None,
-            claimed: None,
-            broken: None,
-            record: None,
-            changed_at: 0,
+            ..Self::default()
         }
     }
 
-    /// Gives the slot to a holder.
     pub(crate) fn set_holder(&mut self, holder: SlotHolder) {
         self.holder = Some(holder);
         self.claimed = None;
     }
 
-    /// Claims a lock whose last holder is gone.
-    pub(crate) fn claim(&mut self, claimed: Claimed) {
-        self.holder = None;
-        self.claimed = Some(claimed);
-    }
-
     /// The holder, if its lease has not expired.
     pub(crate) fn held_leases(&self, ctx: &ReadContext) -> Option<&SlotHolder> {
-        self.holder.as_ref().filter(|holder| holder.is_live(ctx))
+        let holder = self.holder.as_ref();
+        holder.filter(|holder| holder.ends(ctx) > ctx.moment)
     }
 
     pub(crate) fn is_held_by(&self, id: LeaseId) -> bool {
@@ -131,10 +120,6 @@ impl LockRow {
 }
 
 impl SlotHolder {
-    pub(crate) fn is_live(&self, ctx: &ReadContext) -> bool {
-        self.ends(ctx) > ctx.moment
-    }
-
     /// When it ends by the clock of the scene.
     pub(crate) fn ends(&self, ctx: &ReadContext) -> Moment {
         let stored = || match self.boot == ctx.boot {
@@ -145,14 +130,16 @@ impl SlotHolder {
     }
 
     pub(crate) fn info(&self, ctx: &ReadContext) -> HolderInfo {
-        let mut info = HolderInfo::new(Label::decode(&self.label));
-        info.token = Some(FencingToken::new(self.token));
-        info.since = unix_time(self.since);
+        let mut info = holder_info(&self.label, Some(self.token), Some(self.since));
         info.time_left = Some(self.ends(ctx).since(ctx.moment));
         info
     }
 }
 
-fn unix_time(micros: u64) -> Option<SystemTime> {
-    UNIX_EPOCH.checked_add(Duration::from_micros(micros))
+/// A holder as administrators see it; `since` is Unix time in microseconds.
+pub(crate) fn holder_info(label: &str, token: Option<u64>, since: Option<u64>) -> HolderInfo {
+    let mut info = HolderInfo::new(Label::decode(label));
+    info.token = token.map(FencingToken::new);
+    info.since = since.and_then(|since| UNIX_EPOCH.checked_add(Duration::from_micros(since)));
+    info
 }

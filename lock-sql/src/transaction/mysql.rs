@@ -9,6 +9,7 @@ use super::server::{
     FENCE, LOCKED, busy, check_layout, excludes, failed, is_admitted, malformed, no_transaction,
     numbers, raised,
 };
+use crate::config::ServerKind;
 use crate::dialect::mysql::server_age::{self, LINEAGE, START};
 use crate::dialect::mysql::{NOW, tokens};
 use crate::session::args::Args;
@@ -77,7 +78,7 @@ async fn check_start(raw: &mut MySqlConnection, place: &QualifiedTable) -> Resul
     let lineage = mysql::text(raw, LINEAGE.to_owned()).await;
     let lineage = lineage.map_err(failed)?;
     let read = Sql::new(server_age::read(&place.quoted('`', "")));
-    let read = mysql::literal(&read, witness_args(Args::new()).values());
+    let read = read.literal(witness_args(Args::new()).values(), ServerKind::MySql);
     let answer = mysql::text(raw, read).await.map_err(failed)?;
     excludes(&answer, &first_text(&lineage), place)
 }

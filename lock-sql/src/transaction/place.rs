@@ -1,6 +1,6 @@
 use polylock_core::Result;
 
-use crate::dialect::TableName;
+use crate::dialect::SqlName;
 
 /// The table in the database of the caller's connection.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -9,18 +9,18 @@ use crate::dialect::TableName;
     reason = "it stands in a trait that no other crate implements"
 )]
 pub struct QualifiedTable {
-    schema: Option<TableName>,
-    table: TableName,
+    schema: Option<SqlName>,
+    table: SqlName,
 }
 
 impl QualifiedTable {
     pub(super) fn set_schema(&mut self, name: &str) -> Result<()> {
-        self.schema = Some(TableName::new(name)?);
+        self.schema = Some(SqlName::table(name)?);
         Ok(())
     }
 
     pub(super) fn set_table(&mut self, name: &str) -> Result<()> {
-        self.table = TableName::new(name)?;
+        self.table = SqlName::table(name)?;
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use super::server::{
     FENCE, LOCKED, busy, check_layout, excludes, failed, is_admitted, malformed, no_transaction,
     numbers, raised,
 };
+use crate::config::ServerKind;
 use crate::dialect::postgres::server_age::{self, LINEAGE};
 use crate::dialect::postgres::{NOW, tokens};
 use crate::dialect::sequence;
@@ -67,7 +68,7 @@ async fn check_start(raw: &mut PgConnection, place: &QualifiedTable) -> Result<(
     let lineage = within_savepoint(raw, LINEAGE).await?;
     let lineage = lineage.map_or_else(|_| Vec::new(), |answer| first_text(&answer));
     let read = Sql::new(server_age::read(&place.quoted('"', "")));
-    let read = postgres::literal(&read, witness_args(Args::new()).values());
+    let read = read.literal(witness_args(Args::new()).values(), ServerKind::Postgres);
     let answer = within_savepoint(raw, &read).await?;
     excludes(&answer.map_err(failed)?, &lineage, place)
 }

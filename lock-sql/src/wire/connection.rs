@@ -24,8 +24,8 @@ pub(crate) struct ServerConnection {
 impl ServerConnection {
     pub(crate) async fn open(target: &Arc<ConnectTarget>) -> Result<Self, DbError> {
         let options = target.options().await?;
-        let place = match target.reserved() {
-            Some(reserved) => reserved.open(options).await?,
+        let place = match target.reserved.get() {
+            Some(reserved) => Arc::clone(reserved).open(options).await?,
             None => dial(options).await?,
         };
         Ok(Self {

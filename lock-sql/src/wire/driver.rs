@@ -42,7 +42,6 @@ impl<C: RawConnection> ConnectionSlot for C {
 
 /// One of the clients of sqlx.
 pub(crate) trait Driver: Database<Connection: RawConnection> {
-    /// Opens a connection.
     fn dial(
         options: DriverOptions,
     ) -> impl Future<Output = Result<Self::Connection, DbError>> + Send;

@@ -12,9 +12,10 @@ use sqlx::mysql::{
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
 
 use super::driver::{Driver, DriverOptions, RawConnection};
-use super::sql::{Literals, Sql};
+use super::sql::Sql;
 use super::value::{QueryResult, SqlValue};
 use super::{DbError, ErrorClass};
+use crate::config::ServerKind;
 
 /// Opens a connection whose settings do not depend on those of the server.
 ///
@@ -66,16 +67,11 @@ impl RawConnection for MySqlConnection {
 
     /// Each statement is a transaction of its own unless one is open.
     async fn message(&mut self, sql: &Sql, values: &[SqlValue]) -> Result<QueryResult, DbError> {
-        text(self, literal(sql, values)).await
+        text(self, sql.literal(values, ServerKind::MySql)).await
     }
 }
 
-/// A statement with its values in it.
-pub(crate) fn literal(sql: &Sql, values: &[SqlValue]) -> String {
-    sql.literal(values, Literals::MySql)
-}
-
-/// The same without arguments.
+/// Runs statements without arguments.
 pub(crate) async fn text(raw: &mut MySqlConnection, text: String) -> Result<QueryResult, DbError> {
     collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw)).await
 }

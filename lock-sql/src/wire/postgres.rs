@@ -10,10 +10,11 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgQueryRes
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
 
 use super::driver::{Driver, DriverOptions, RawConnection};
-use super::sql::{Literals, Sql};
+use super::sql::Sql;
 use super::target::ConnectTarget;
 use super::value::{QueryResult, SqlValue};
 use super::{DbError, ErrorClass};
+use crate::config::ServerKind;
 
 pub(super) async fn open(options: &PgConnectOptions) -> Result<PgConnection, DbError> {
     options.connect().await.map_err(db_error)
@@ -68,7 +69,7 @@ impl RawConnection for PgConnection {
 
     /// Outside of a transaction the statements are one.
     async fn message(&mut self, sql: &Sql, values: &[SqlValue]) -> Result<QueryResult, DbError> {
-        text(self, literal(sql, values)).await
+        text(self, sql.literal(values, ServerKind::Postgres)).await
     }
 }
 
@@ -87,12 +88,7 @@ static SETTINGS: LazyLock<Arc<Sql>> = LazyLock::new(|| {
     )
 });
 
-/// A statement with its values in it.
-pub(crate) fn literal(sql: &Sql, values: &[SqlValue]) -> String {
-    sql.literal(values, Literals::Postgres)
-}
-
-/// The same without arguments.
+/// Runs statements without arguments.
 pub(crate) async fn text(raw: &mut PgConnection, text: String) -> Result<QueryResult, DbError> {
     collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw)).await
 }

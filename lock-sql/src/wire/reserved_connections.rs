@@ -26,14 +26,10 @@ use crate::mutex::Mutex;
 
 pub(crate) struct ReservedConnections<DB: Database> {
     engine: Engine,
-    state: Mutex<ReservedPoolState<DB>>,
+    /// The free places; `None` once the pool is closed.
+    free: Mutex<Option<Vec<Free<DB>>>>,
     /// Ends the task that waits for the end of the pool.
     _alive: oneshot::Sender<Infallible>,
-}
-
-struct ReservedPoolState<DB: Database> {
-    free: Vec<Free<DB>>,
-    is_closed: bool,
 }
 
 /// A free place, and when its connection was opened. Without that moment the connection was used: it may
@@ -70,10 +66,7 @@ impl<DB: Driver> ReservedConnections<DB> {
         let (alive, mut ended) = oneshot::channel();
         let reserved = Arc::new(Self {
             engine: engine.clone(),
-            state: Mutex::new(ReservedPoolState {
-                free,
-                is_closed: false,
-            }),
+            free: Mutex::new(Some(free)),
             _alive: alive,
         });
         let (weak, mut closing) = (Arc::downgrade(&reserved), pool.close_event());
@@ -91,11 +84,7 @@ impl<DB: Driver> ReservedConnections<DB> {
 
     /// Returns the free places to the pool; the others follow when their statement ends.
     fn close(&self) {
-        let free = {
-            let mut state = self.state.lock();
-            state.is_closed = true;
-            std::mem::take(&mut state.free)
-        };
+        let free = self.free.lock().take();
         drop(free);
     }
 }
@@ -106,25 +95,20 @@ impl<DB: Driver> ReservedPool for ReservedConnections<DB> {
         self: Arc<Self>,
         options: DriverOptions,
     ) -> Result<Box<dyn ConnectionSlot>, DbError> {
-        let free = {
-            let mut state = self.state.lock();
-            match state.is_closed {
-                true => Err(sqlx::Error::PoolClosed),
-                // There are as many as connections at once, and each returns before the next is opened.
-                false => state.free.pop().ok_or(sqlx::Error::PoolTimedOut),
-            }
+        let free = match &mut *self.free.lock() {
+            None => Err(sqlx::Error::PoolClosed),
+            // There are as many as connections at once, and each returns before the next is opened.
+            Some(free) => free.pop().ok_or(sqlx::Error::PoolTimedOut),
         };
         let (permit, opened) = free.map_err(DbError::of_client)?;
         let mut connection = ReservedConnection {
-            permit: Some(permit),
+            permit,
             engine: self.engine.clone(),
             owner: Arc::downgrade(&self),
         };
         if opened.is_none_or(|opened| opened.elapsed() >= FRESH) {
             let opened = Box::pin(DB::dial(options)).await?;
-            if let Some(permit) = &mut connection.permit {
-                drop(permit.replace(opened));
-            }
+            drop(connection.permit.replace(opened));
         }
         Ok(Box::new(connection))
     }
@@ -132,43 +116,34 @@ impl<DB: Driver> ReservedPool for ReservedConnections<DB> {
 
 impl<DB: Database> Drop for ReservedConnections<DB> {
     fn drop(&mut self) {
-        let free = std::mem::take(&mut self.state.lock().free);
-        return_to_pool(&self.engine, free);
+        let free = self.free.lock().take();
+        return_to_pool(&self.engine, free.unwrap_or_default());
     }
 }
 
 /// A connection in a place of the pool.
 struct ReservedConnection<DB: Database> {
-    permit: Option<Permit<DB>>,
+    permit: Permit<DB>,
     engine: Engine,
     owner: Weak<ReservedConnections<DB>>,
 }
 
 impl<DB: Database> Drop for ReservedConnection<DB> {
     fn drop(&mut self) {
-        let Some(permit) = self.permit.take() else {
-            return;
-        };
-        let permit = match self.owner.upgrade() {
-            Some(owner) => {
-                let mut state = owner.state.lock();
-                match state.is_closed {
-                    true => permit,
-                    false => return state.free.push((permit, None)),
-                }
+        let permit = Permit(self.permit.0.take());
+        if let Some(owner) = self.owner.upgrade() {
+            let mut free = owner.free.lock();
+            if let Some(free) = &mut *free {
+                return free.push((permit, None));
             }
-            None => permit,
-        };
+        }
         return_to_pool(&self.engine, vec![(permit, None)]);
     }
 }
 
 impl<DB: Driver> ConnectionSlot for ReservedConnection<DB> {
     fn raw(&mut self) -> &mut dyn RawConnection {
-        let permit = self.permit.as_mut();
-        permit
-            .expect("BUG: it is taken when it is dropped")
-            .get_mut()
+        self.permit.get_mut()
     }
 }
 

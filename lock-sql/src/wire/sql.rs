@@ -2,6 +2,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::value::SqlValue;
+use crate::config::ServerKind;
 
 /// SQL text with arguments: `{1}` is the first one, and may stand in several places; `{{` and `}}`
 /// are braces.
@@ -23,13 +24,6 @@ enum Part {
     Text(String),
     /// An argument, counted from 0.
     Argument(usize),
-}
-
-/// How a database writes values into a statement.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Literals {
-    MySql,
-    Postgres,
 }
 
 impl Sql {
@@ -99,12 +93,12 @@ impl Sql {
         })
     }
 
-    /// With the values in it.
+    /// With the values in it, as the server writes them.
     ///
     /// Bytes are written in hexadecimal, so that no byte has a special meaning.
-    pub(super) fn literal(&self, values: &[SqlValue], literals: Literals) -> String {
+    pub(crate) fn literal(&self, values: &[SqlValue], server: ServerKind) -> String {
         render(&self.parts, |out, n| {
-            write_literal(out, values.get(n).unwrap_or(&SqlValue::Null), literals);
+            write_literal(out, values.get(n).unwrap_or(&SqlValue::Null), server);
         })
     }
 }
@@ -143,18 +137,18 @@ fn render(parts: &[Part], mut argument: impl FnMut(&mut String, usize)) -> Strin
     out
 }
 
-fn write_literal(out: &mut String, value: &SqlValue, literals: Literals) {
-    match (value, literals) {
+fn write_literal(out: &mut String, value: &SqlValue, server: ServerKind) {
+    match (value, server) {
         (SqlValue::Null, _) => out.push_str("NULL"),
         // In parentheses, because a sign after an operator may begin a comment or another operator.
         (SqlValue::Int(number), _) => write!(out, "({number})").unwrap_or_default(),
-        (SqlValue::Bytes(bytes), Literals::Postgres) => {
+        (SqlValue::Bytes(bytes), ServerKind::Postgres) => {
             // No backslash: its meaning depends on a setting.
             out.push_str("decode('");
             out.push_str(&hex(bytes));
             out.push_str("', 'hex')");
         }
-        (SqlValue::Bytes(bytes), Literals::MySql) => {
+        (SqlValue::Bytes(bytes), ServerKind::MySql) => {
             out.push_str("x'");
             out.push_str(&hex(bytes));
             out.push('\'');
@@ -184,20 +178,16 @@ mod tests {
         assert_eq!(sql.order().collect::<Vec<_>>(), [1, 0, 1]);
         let values = [SqlValue::from(-7_i64), SqlValue::from("a'b")];
         assert_eq!(
-            sql.literal(&values, Literals::Postgres),
+            sql.literal(&values, ServerKind::Postgres),
             "SELECT '{}', decode('612762', 'hex') + (-7), decode('612762', 'hex')"
         );
         assert_eq!(
-            sql.literal(&values, Literals::MySql),
+            sql.literal(&values, ServerKind::MySql),
             "SELECT '{}', x'612762' + (-7), x'612762'"
         );
-    }
-
-    #[test]
-    fn nothing_is_nothing() {
         let sql = Sql::new("SELECT {1}");
         assert_eq!(
-            sql.literal(&[SqlValue::Null], Literals::MySql),
+            sql.literal(&[SqlValue::Null], ServerKind::MySql),
             "SELECT NULL"
         );
     }

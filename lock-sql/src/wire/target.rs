@@ -10,8 +10,8 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-use super::DbError;
 use super::driver::{DriverOptions, ReservedPool};
+use super::{DbError, ErrorClass};
 use crate::config::{ServerKind, SqlConfig};
 use crate::error::{SqlCause, SqlFailure};
 
@@ -21,13 +21,13 @@ pub(crate) struct ConnectTarget {
     /// The options without [`SqlConfig::login`]. Built once: for PostgreSQL, this reads files and looks up
     /// the user of the process.
     options: DriverOptions,
-    reserved: OnceLock<Arc<dyn ReservedPool>>,
+    pub(super) reserved: OnceLock<Arc<dyn ReservedPool>>,
     /// Whether the statements of one connection may reach several server connections.
     pub(crate) is_pooled: AtomicBool,
-    /// The name that the server has for the database.
-    database: OnceLock<String>,
-    flavor: OnceLock<Flavor>,
-    fencing: OnceLock<Fencing>,
+    /// What the server reports; the first report counts.
+    pub(crate) reported_database: OnceLock<String>,
+    pub(crate) reported_flavor: OnceLock<Flavor>,
+    pub(crate) reported_fencing: OnceLock<Fencing>,
 }
 
 /// Which of those that speak the protocol of MySQL a server is.
@@ -49,9 +49,9 @@ impl ConnectTarget {
             options: client_options(&config),
             reserved: OnceLock::new(),
             is_pooled: AtomicBool::new(config.is_pooled),
-            database: OnceLock::new(),
-            flavor: OnceLock::new(),
-            fencing: OnceLock::new(),
+            reported_database: OnceLock::new(),
+            reported_flavor: OnceLock::new(),
+            reported_fencing: OnceLock::new(),
             config,
         })
     }
@@ -64,32 +64,20 @@ impl ConnectTarget {
     /// The name that the server has for the database, which a pooler may know by others; the configured
     /// one until the server has reported it.
     pub(crate) fn database(&self) -> &str {
-        self.database.get().unwrap_or(&self.config.database)
-    }
-
-    /// The server's report; the first one counts.
-    pub(crate) fn set_database(&self, name: String) {
-        self.database.get_or_init(|| name);
+        let reported = self.reported_database.get();
+        reported.unwrap_or(&self.config.database)
     }
 
     /// The kind of server; MySQL until it has reported its own.
     pub(crate) fn flavor(&self) -> Flavor {
-        self.flavor.get().copied().unwrap_or(Flavor::MySql)
-    }
-
-    /// The server's report; the first one counts.
-    pub(crate) fn set_flavor(&self, flavor: Flavor) {
-        self.flavor.get_or_init(|| flavor);
+        let reported = self.reported_flavor.get().copied();
+        reported.unwrap_or(Flavor::MySql)
     }
 
     /// How far tokens can be trusted, by how the server stores what it commits.
     pub(crate) fn fencing(&self) -> Fencing {
-        self.fencing.get().copied().unwrap_or(Fencing::BestEffort)
-    }
-
-    /// The server's report; the first one counts.
-    pub(crate) fn set_fencing(&self, fencing: Fencing) {
-        self.fencing.get_or_init(|| fencing);
+        let reported = self.reported_fencing.get().copied();
+        reported.unwrap_or(Fencing::BestEffort)
     }
 
     /// What a connection is opened with now.
@@ -100,7 +88,12 @@ impl ConnectTarget {
             None => self.options.clone(),
         };
         let login = self.config.login.login().await;
-        let mut login = login.map_err(DbError::of_login)?;
+        let mut login = login.map_err(|error| {
+            DbError::new(
+                ErrorClass::NoLogin,
+                sqlx::Error::Configuration(error.into()),
+            )
+        })?;
         // The options of an application include a login.
         if self.config.client.is_some() && login.username().is_none() {
             if login.password().is_none() {
@@ -118,10 +111,6 @@ impl ConnectTarget {
             self.reserved.get_or_init(|| reserved);
         }
         Ok(())
-    }
-
-    pub(super) fn reserved(&self) -> Option<Arc<dyn ReservedPool>> {
-        self.reserved.get().map(Arc::clone)
     }
 
     /// Whether the application has closed its pool, which waits for open connections.

@@ -43,6 +43,11 @@ impl QueryResult {
     pub(crate) fn int(&self, column: usize) -> Option<i64> {
         self.rows.first()?.get(column)?.int()
     }
+
+    /// A number of the last row.
+    pub(crate) fn last_int(&self, column: usize) -> Option<i64> {
+        self.rows.last()?.get(column)?.int()
+    }
 }
 
 impl From<i64> for SqlValue {

@@ -9,7 +9,7 @@ use polylock_core::prelude::*;
 use polylock_core::{Capabilities, Error, ErrorKind, LockUrl, Waiting};
 use polylock_sql::{Applied, Schema, SqlLock};
 
-const MODES: [&str; 3] = ["row", "lease", "advisory"];
+pub(crate) const MODES: [&str; 3] = ["row", "lease", "advisory"];
 
 pub(crate) async fn refusal(url: &str) -> Error {
     SqlLock::open(url).await.expect_err("it is refused")

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::Place;
+use crate::support::{Place, program};
 use lock_testkit::history::What;
 use lock_testkit::taker::{Taker, TakerProcess};
 use polylock_core::LockKey;
@@ -60,12 +60,6 @@ fn taker(place: &Place, world: World) -> Taker {
     ) {
         unshare.push("--time --boottime 86400");
     }
-    let program = std::env::current_exe().unwrap();
-    let program = program
-        .parent()
-        .unwrap()
-        .with_file_name("examples")
-        .join("lock-taker");
     let unshare = match unshare.is_empty() {
         true => String::new(),
         false => format!("unshare {} --fork --kill-child", unshare.join(" ")),
@@ -74,7 +68,7 @@ fn taker(place: &Place, world: World) -> Taker {
     let text = format!(
         "#!/bin/sh\nexec {unshare} sh -c '{}exec \"$0\" \"$@\"' '{}' \"$@\"\n",
         mounts.replace('\'', "'\\''"),
-        program.display()
+        program("lock-taker").display()
     );
     fs::write(&script, text).unwrap();
     fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();

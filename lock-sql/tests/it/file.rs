@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{Place, filler, run};
+use crate::support::{Place, program, run};
 use lock_testkit::locks::until;
 use polylock_core::prelude::*;
 use polylock_core::{LostReason, Registry};
@@ -260,7 +260,7 @@ async fn a_full_disk_is_an_error_and_what_was_granted_before_is_stored() {
     let limit = r#"trap "" XFSZ; ulimit -f 512; exec "$@""#;
     let mut fill = Command::new("sh");
     fill.args(["-c", limit, "sh"])
-        .arg(filler())
+        .arg(program("sqlite-filler"))
         .arg(place.database());
     let (held, error) = filled(&mut fill);
     assert!(error.starts_with("Unavailable sqlite:"), "{error}");
@@ -285,7 +285,7 @@ async fn a_file_that_cannot_be_written_or_read_is_an_error() {
         until("the database is closed", closed).await;
         set_mode(&place.database(), file);
         set_mode(place.directory.path(), directory);
-        let mut fill = Command::new(filler());
+        let mut fill = Command::new(program("sqlite-filler"));
         fill.arg(place.database());
         if rustix::process::geteuid().is_root() {
             // The user `nobody`, because file modes do not restrict root.

@@ -66,14 +66,10 @@ impl Place {
     }
 }
 
-/// The program of `filler.rs`, which cargo builds with the tests.
-pub(crate) fn filler() -> PathBuf {
+/// A program of `tests/programs`, which cargo builds with the tests.
+pub(crate) fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let program = test
-        .parent()
-        .unwrap()
-        .with_file_name("examples")
-        .join("sqlite-filler");
+    let program = test.parent().unwrap().with_file_name("examples").join(name);
     assert!(
         program.exists(),
         "build it by cargo build -p polylock-sql --all-features --examples"

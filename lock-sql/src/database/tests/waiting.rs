@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use lock_testkit::locks::until;
 use lock_testkit::servers::{MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer};
 use polylock_core::engine::Engine;
-use polylock_core::{AcquireRequest, Capabilities, LockGuard, Mode, Wait};
+use polylock_core::{AcquireRequest, Fencing, LockGuard, Mode, Wait};
 use tokio::task::JoinHandle;
 
 use super::{Client, key};
@@ -23,10 +23,8 @@ pub(super) fn request(name: &str) -> AcquireRequest {
 
 pub(super) async fn leases(url: &str, parameters: &str) -> Arc<Leases> {
     let store = Client::open(url, parameters).await.store;
-    let mut capabilities = Capabilities::least("test");
-    capabilities.shared = true;
     let engine = Engine::of_this_process("test");
-    Arc::new(Leases::new(engine, Arc::new(store), capabilities))
+    Arc::new(Leases::new(engine, Arc::new(store), Fencing::Strong))
 }
 
 /// A waiter, and when it has the lock.

@@ -8,7 +8,7 @@ use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
     FAR, FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, OVERTAKEN,
-    QueueStatements, RenewalStatements, columns, fill,
+    RenewalStatements, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -45,11 +45,9 @@ pub(crate) fn statements(table: &str) -> LeaseStatements {
         insert: sql(INSERT),
         load: sql(LOAD),
         want: None,
-        queue: QueueStatements {
-            note: sql(NOTE_QUEUE),
-            enter: sql(ENTER),
-            leave: sql(LEAVE_QUEUE),
-        },
+        note_queue: sql(NOTE_QUEUE),
+        enter_queue: sql(ENTER),
+        leave_queue: sql(LEAVE_QUEUE),
         list: sql(LIST),
         renew: RenewalStatements {
             free: renew(COLUMNS, &format!("{DUE} SKIP LOCKED")),

@@ -1,7 +1,7 @@
 //! The statements that find and delete unused rows of MySQL and MariaDB.
 
 use super::lease::{many, text};
-use crate::purge::{PURGE_ROWS, PurgeTexts};
+use crate::purge::{PURGE_ROWS, PurgeTexts, RAISE};
 use crate::wire::Sql;
 
 pub(crate) fn texts(table: &str) -> PurgeTexts {
@@ -41,9 +41,6 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
         ],
     }
 }
-
-const RAISE: &str = "
-UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND lock_key = ''";
 
 const DELETE_LEASES: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k

@@ -1,8 +1,4 @@
 //! Starts of the server, and the sessions on them: see [`crate::session::server_age`].
-//!
-//! The row of kind 7 has the admitted start, rows of kind 6 are sessions, and rows of kind 8 say when a
-//! machine found the server restarted. The version of the row of kind 7 counts the admitted starts; a
-//! row of kind 8 has the version that it found.
 
 use super::NOW;
 use super::session::session_name;
@@ -107,7 +103,6 @@ pub(crate) fn is_admitted(table: &str) -> String {
     )
 }
 
-/// Reads a [`Start`](crate::session::server_age::Start).
 pub(crate) fn read(table: &str) -> String {
     format!(
         "SET @polylock_start = {START};

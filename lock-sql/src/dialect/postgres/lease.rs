@@ -7,7 +7,7 @@ use super::{LAZY, NOW};
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
     FAR, FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, OVERTAKEN,
-    QueueStatements, RenewalStatements, columns, fill,
+    RenewalStatements, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -41,11 +41,9 @@ pub(crate) fn statements(table: &str, notifies: bool) -> LeaseStatements {
         insert: sql(INSERT),
         load: sql(LOAD),
         want: Some(sql(WANT)),
-        queue: QueueStatements {
-            note: sql(NOTE_QUEUE),
-            enter: sql(ENTER),
-            leave: sql(LEAVE_QUEUE),
-        },
+        note_queue: sql(NOTE_QUEUE),
+        enter_queue: sql(ENTER),
+        leave_queue: sql(LEAVE_QUEUE),
         list: sql(LIST),
         renew: renewals(DUE, 1),
         renew_shared: renewals(SHARED_DUE, 2),

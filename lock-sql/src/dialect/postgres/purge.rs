@@ -2,7 +2,7 @@
 
 use super::lease::text;
 use crate::database::statements::Many;
-use crate::purge::{PURGE_ROWS, PurgeTexts};
+use crate::purge::{PURGE_ROWS, PurgeTexts, RAISE};
 use crate::wire::Sql;
 
 pub(crate) fn texts(table: &str) -> PurgeTexts {
@@ -25,9 +25,6 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
         delete: [DELETE_LEASES, DELETE_ROWS, DELETE_RECORDS].map(|text| Many::Arrays(sql(text))),
     }
 }
-
-const RAISE: &str = "
-UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND lock_key = ''";
 
 const DELETE_LEASES: &str = "
 DELETE FROM %table% l

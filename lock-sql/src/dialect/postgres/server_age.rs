@@ -1,8 +1,4 @@
 //! Starts of the server, and the sessions on them: see [`crate::session::server_age`].
-//!
-//! The row of kind 7 has the admitted start, rows of kind 6 are sessions, and rows of kind 8 say when a
-//! machine found the server restarted. The version of the row of kind 7 counts the admitted starts; a
-//! row of kind 8 has the version that it found.
 
 use super::NOW;
 use crate::session::statements::StartTexts;
@@ -97,7 +93,6 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
     }
 }
 
-/// Reads a [`Start`](crate::session::server_age::Start).
 pub(crate) fn read(table: &str) -> String {
     format!(
         "SELECT {START}, s.name, coalesce(s.ttl, 0), convert_to(coalesce(s.label, ''), 'UTF8'),

@@ -2,8 +2,8 @@ use lock_testkit::locks::until;
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
 use polylock_core::ErrorKind;
 
-use crate::checks::{refusal, take};
-use crate::health::support::{MODES, assert_clean, assert_only, check_health, faults, strictly};
+use crate::checks::{MODES, refusal, take};
+use crate::health::support::{assert_clean, assert_only, check_health, faults, strictly};
 
 const CHECKS: [&str; 4] = ["replica", "galera", "flush", "clock"];
 
@@ -39,6 +39,7 @@ async fn each_variable_is_found_by_itself(server: &MariaDbServer) {
     assert!(error.message().contains("read_only is on"), "{error}");
     // Root may write; only the operator knows whether it should.
     take(&root).await;
+    assert_only(&faults(&root).await, "replica", "may write all the same");
     let said = strictly(&root).await;
     assert!(said.contains("may write all the same"), "{said}");
     server.sql("SET GLOBAL read_only = 0");

@@ -2,8 +2,8 @@ use lock_testkit::locks::until;
 use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby, SharedPostgres};
 use polylock_core::ErrorKind;
 
-use crate::checks::{refusal, take};
-use crate::health::support::{MODES, assert_clean, assert_only, check_health, faults, strictly};
+use crate::checks::{MODES, refusal, take};
+use crate::health::support::{assert_clean, assert_only, check_health, faults, strictly};
 
 const CHECKS: [&str; 6] = [
     "pooler",

@@ -3,8 +3,6 @@ use polylock_sql::{MySqlBackend, PostgresBackend, SqliteBackend};
 
 use crate::checks::refusal;
 
-pub(crate) const MODES: [&str; 3] = ["row", "lease", "advisory"];
-
 pub(crate) async fn check_health(url: &str) -> Vec<HealthCheck> {
     let registry = Registry::new().with(MySqlBackend::default());
     let registry = registry.and_then(|known| known.with(PostgresBackend::default()));

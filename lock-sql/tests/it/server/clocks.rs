@@ -7,7 +7,7 @@ use polylock_core::{DistributedLock, LockGuard, LostReason, Renewal, Wait};
 use tokio::time::Instant;
 
 use crate::server::support::{
-    Mode, SOON, Site, assert_free, assert_taken, loss, ms, on, request, take,
+    Mode, SOON, Site, assert_free, assert_taken, leases, loss, ms, request, take,
 };
 
 /// A lease in a server of this time zone lasts as long as elsewhere.
@@ -83,9 +83,7 @@ async fn a_lease_that_was_waited_for_is_not_too_long(site: Site) {
     next.release().await.expect("it is released");
 }
 
-on!(
-    a_lease_that_was_waited_for_is_not_too_long: postgres_lease, mariadb_lease
-);
+leases!(a_lease_that_was_waited_for_is_not_too_long);
 
 /// Two servers of the test's own, with clocks that it can set.
 fn with_clocks() -> [Site; 2] {

@@ -5,31 +5,24 @@ use polylock_core::memory::Request;
 
 use crate::server::support::{Site, everywhere, requests, take};
 
-mod postgres_row {
-    use crate::server::support::{Site, Store};
+/// Runs the suite on each site, without the cases that need what is listed.
+macro_rules! on_each_site {
+    ($($site:ident: [$($lacking:ident),*];)*) => {$(
+        mod $site {
+            use crate::server::support::{Site, Store};
 
-    lock_testkit::conformance!(
-        harness = Store::new(Site::postgres_row()),
-        skip = [Downgrade, Duplicates, Fair, Lease, Look, Permits]
-    );
+            lock_testkit::conformance!(harness = Store::new(Site::$site()), skip = [$($lacking),*]);
+        }
+    )*};
 }
 
-mod postgres_advisory {
-    use crate::server::support::{Site, Store};
-
-    lock_testkit::conformance!(
-        harness = Store::new(Site::postgres_advisory()),
-        skip = [Duplicates, Fair, Lease, Look, Permits]
-    );
-}
-
-mod postgres_lease {
-    use crate::server::support::{Site, Store};
-
-    lock_testkit::conformance!(
-        harness = Store::new(Site::postgres_lease()),
-        skip = [Duplicates, Fair]
-    );
+on_each_site! {
+    postgres_row: [Downgrade, Duplicates, Fair, Lease, Look, Permits];
+    postgres_advisory: [Duplicates, Fair, Lease, Look, Permits];
+    postgres_lease: [Duplicates, Fair];
+    mariadb_row: [Downgrade, Duplicates, Fair, Lease, Look, Permits];
+    mariadb_advisory: [Downgrade, Duplicates, Fair, Lease, Look, Permits, Shared];
+    mariadb_lease: [Duplicates, Fair];
 }
 
 /// Leases behind PgBouncer in transaction mode.
@@ -37,33 +30,6 @@ mod postgres_pooled {
     use crate::server::support::Store;
 
     lock_testkit::conformance!(harness = Store::pooled(), skip = [Duplicates, Fair]);
-}
-
-mod mariadb_row {
-    use crate::server::support::{Site, Store};
-
-    lock_testkit::conformance!(
-        harness = Store::new(Site::mariadb_row()),
-        skip = [Downgrade, Duplicates, Fair, Lease, Look, Permits]
-    );
-}
-
-mod mariadb_advisory {
-    use crate::server::support::{Site, Store};
-
-    lock_testkit::conformance!(
-        harness = Store::new(Site::mariadb_advisory()),
-        skip = [Downgrade, Duplicates, Fair, Lease, Look, Permits, Shared]
-    );
-}
-
-mod mariadb_lease {
-    use crate::server::support::{Site, Store};
-
-    lock_testkit::conformance!(
-        harness = Store::new(Site::mariadb_lease()),
-        skip = [Duplicates, Fair]
-    );
 }
 
 /// Faults would have no effect if the classifier did not know the current statements.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use lock_testkit::locks::release;
 use lock_testkit::proxy::{Command, Direction, Fate};
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
@@ -12,8 +13,8 @@ use polylock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason,
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::support::{
-    Mode, SOON, Site, assert_free, assert_taken, key, loss, ms, on, request, sessions, take,
-    take_and_release, until,
+    Mode, SOON, Site, assert_free, assert_taken, key, leases, loss, ms, on, request, sessions,
+    take, take_and_release, until,
 };
 
 /// The holder learns it from the end of its connection, before the next heartbeat.
@@ -90,14 +91,11 @@ async fn connections_that_are_ended_cost_no_lease(site: Site) {
     guard.renew().await.expect("it is renewed");
     assert!(guard.is_held());
     site.kill_all().await;
-    let released = guard.release().await.expect("it is released");
-    assert_eq!(released, Released::Clean);
+    release(guard).await;
     assert_free(&site, "job").await;
 }
 
-on!(
-    connections_that_are_ended_cost_no_lease: postgres_lease, mariadb_lease
-);
+leases!(connections_that_are_ended_cost_no_lease);
 
 /// The first broken connection is a sign for the others: a release meets one of them at most.
 async fn connections_that_end_together_cost_one_attempt(site: Site) {
@@ -110,15 +108,12 @@ async fn connections_that_end_together_cost_one_attempt(site: Site) {
         );
         site.kill_all().await;
         for guard in [first, second, third] {
-            let released = guard.release().await.expect("it is released");
-            assert_eq!(released, Released::Clean);
+            release(guard).await;
         }
     }
 }
 
-on!(
-    connections_that_end_together_cost_one_attempt: postgres_lease, mariadb_lease
-);
+leases!(connections_that_end_together_cost_one_attempt);
 
 /// An attempt to renew is given up after a second; its connection is opened for the next one.
 async fn a_login_that_outlasts_an_attempt_to_renew_costs_no_lease(site: Site) {
@@ -139,9 +134,7 @@ async fn a_login_that_outlasts_an_attempt_to_renew_costs_no_lease(site: Site) {
     guard.release().await.expect("it is held");
 }
 
-on!(
-    a_login_that_outlasts_an_attempt_to_renew_costs_no_lease: postgres_lease, mariadb_lease
-);
+leases!(a_login_that_outlasts_an_attempt_to_renew_costs_no_lease);
 
 /// Waiters whose session is ended wait on in another one.
 async fn a_waiter_whose_session_is_ended_waits_on(site: Site) {
@@ -227,9 +220,7 @@ async fn a_backend_that_is_killed_costs_all_sessions_and_no_lease() {
         let guard = take(&locks, "job").await;
         held.push((site, locks, guard));
     }
-    let victim = sites[0].holder("job").await;
-    let victim = i32::try_from(victim).ok().and_then(Pid::from_raw);
-    kill_process(victim.expect("a process"), Signal::KILL).expect("it runs");
+    kill_backend(&sites[0]).await;
     for (site, locks, guard) in held {
         if site.is_session() {
             let (reason, _) = loss(&guard, LOST_WITHIN).await;
@@ -237,10 +228,7 @@ async fn a_backend_that_is_killed_costs_all_sessions_and_no_lease() {
         } else {
             assert!(guard.is_held());
         }
-        until("the server recovers", async || {
-            server.try_sql("SELECT 1").is_ok()
-        })
-        .await;
+        until_it_recovers(&server).await;
         let guard_token = guard.fencing_token();
         // A release on an old connection is retried in the background.
         match guard.release().await {
@@ -276,13 +264,8 @@ async fn tokens_grow_across_a_crash_behind_a_pooler() {
     }
     let guard = take(&first, "job").await;
     last = last.max(guard.fencing_token());
-    let victim = i32::try_from(site.holder("job").await).ok();
-    let victim = victim.and_then(Pid::from_raw).expect("a process");
-    kill_process(victim, Signal::KILL).expect("it runs");
-    until("the server recovers", async || {
-        server.try_sql("SELECT 1").is_ok()
-    })
-    .await;
+    kill_backend(&site).await;
+    until_it_recovers(&server).await;
     // The pooler may refuse connections for a moment longer.
     let deadline = Instant::now() + Duration::from_secs(30);
     let again = loop {
@@ -298,6 +281,18 @@ async fn tokens_grow_across_a_crash_behind_a_pooler() {
     assert!(again.fencing_token() > last, "{again:?} after {last:?}");
     drop(guard);
     again.release().await.expect("it is released");
+}
+
+/// Kills the process of PostgreSQL that serves the holder.
+async fn kill_backend(site: &Site) {
+    let victim = i32::try_from(site.holder("job").await).ok();
+    let victim = victim.and_then(Pid::from_raw).expect("a process");
+    kill_process(victim, Signal::KILL).expect("it runs");
+}
+
+async fn until_it_recovers(server: &PostgresServer) {
+    let recovers = async || server.try_sql("SELECT 1").is_ok();
+    until("the server recovers", recovers).await;
 }
 
 /// The server frees the row when the connections of the pooler close.

@@ -12,7 +12,9 @@ use polylock_sql::{SqlConfig, SqlLock};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
-use crate::server::support::{SOON, Site, assert_free, everywhere, ms, on, request, take};
+use crate::server::support::{
+    SOON, Site, assert_free, everywhere, leases, ms, request, sessions, take,
+};
 
 /// The lock is released during the outage, so the waiter gets no notification.
 async fn a_waiter_outlasts_an_outage(site: Site) {
@@ -75,10 +77,7 @@ async fn a_wait_in_the_queue_of_the_process_that_ends_in_silence_is_no_contentio
     waits_in_silence(&site, |waiter| Arc::new(LocalQueue::new(waiter))).await;
 }
 
-on!(
-    a_wait_in_the_queue_of_the_process_that_ends_in_silence_is_no_contention:
-    postgres_lease, mariadb_lease
-);
+leases!(a_wait_in_the_queue_of_the_process_that_ends_in_silence_is_no_contention);
 
 async fn waits_in_silence(
     site: &Site,
@@ -165,7 +164,7 @@ async fn a_waiter_gives_up_what_it_was_granted_without_an_answer(site: Site) {
     assert_free(&site, "job").await;
 }
 
-on!(a_waiter_gives_up_what_it_was_granted_without_an_answer: postgres_lease, mariadb_lease);
+leases!(a_waiter_gives_up_what_it_was_granted_without_an_answer);
 
 /// The server may have executed the release before the connection ended, or not.
 async fn a_release_without_an_answer_has_an_unknown_outcome(site: Site) {
@@ -181,8 +180,7 @@ async fn a_release_without_an_answer_has_an_unknown_outcome(site: Site) {
     assert_free(&site, "job").await;
 }
 
-on!(a_release_without_an_answer_has_an_unknown_outcome:
-    postgres_row, postgres_advisory, mariadb_row, mariadb_advisory);
+sessions!(a_release_without_an_answer_has_an_unknown_outcome);
 
 /// Whether it is the release of a lock that lives with its session.
 fn is_release(command: &Command) -> bool {
@@ -213,8 +211,7 @@ async fn a_release_whose_task_ends_has_an_unknown_outcome(site: Site) {
     assert_free(&site, "job").await;
 }
 
-on!(a_release_whose_task_ends_has_an_unknown_outcome:
-    postgres_row, postgres_advisory, mariadb_row, mariadb_advisory);
+sessions!(a_release_whose_task_ends_has_an_unknown_outcome);
 
 /// A runtime that ends when this is dropped.
 struct OwnRuntime(Option<Runtime>);

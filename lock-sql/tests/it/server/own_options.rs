@@ -6,7 +6,9 @@ use polylock_sql::{SqlConfig, SqlLock, SqlMode};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 
-use crate::server::support::{Kind, Mode, Site, assert_free, assert_taken, on, take};
+use crate::server::support::{
+    Kind, Mode, Site, assert_free, assert_taken, everywhere, leases, take,
+};
 
 /// A configuration of the same locks as those of the site.
 fn config(site: &Site, options: &str) -> SqlConfig {
@@ -37,10 +39,7 @@ async fn options_of_the_application_lead_to_the_same_locks(site: Site) {
     assert_free(&site, "job").await;
 }
 
-on!(
-    options_of_the_application_lead_to_the_same_locks: postgres_row, postgres_advisory,
-    postgres_lease, mariadb_row, mariadb_advisory, mariadb_lease
-);
+everywhere!(options_of_the_application_lead_to_the_same_locks);
 
 /// The password of the server's user, which the options have not.
 #[derive(Debug)]
@@ -69,9 +68,7 @@ async fn a_login_takes_the_place_of_that_of_the_options(site: Site) {
     assert!(locks.try_lock("job").await.expect("it answers").is_some());
 }
 
-on!(
-    a_login_takes_the_place_of_that_of_the_options: postgres_lease, mariadb_lease
-);
+leases!(a_login_takes_the_place_of_that_of_the_options);
 
 async fn tls_is_for_the_options_to_say(site: Site) {
     let refused = SqlLock::connect(config(&site, &site.plain_url()).with_tls()).await;
@@ -79,4 +76,4 @@ async fn tls_is_for_the_options_to_say(site: Site) {
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
 }
 
-on!(tls_is_for_the_options_to_say: postgres_lease, mariadb_lease);
+leases!(tls_is_for_the_options_to_say);

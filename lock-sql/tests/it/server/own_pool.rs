@@ -12,7 +12,8 @@ use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::{Database, MySql, Pool, Postgres};
 
 use crate::server::support::{
-    Kind, Mode, SOON, Site, assert_free, assert_taken, loss, ms, request, take, until,
+    Kind, Mode, SOON, Site, assert_free, assert_taken, loss, ms, request, take, take_and_release,
+    until,
 };
 
 /// The database of an application.
@@ -197,11 +198,7 @@ async fn a_pool_that_the_application_uses_up_keeps_its_locks<DB: App>(site: Site
         tokio::time::sleep(ms(100)).await;
     }
     // Nor does an acquisition or a release wait for the application.
-    take(&locks, "other")
-        .await
-        .release()
-        .await
-        .expect("it is held");
+    take_and_release(&locks, "other").await;
     guard.release().await.expect("it is held");
     // The server may take a moment to see that one which was replaced is closed.
     until("no more than the pool allows", async || {
@@ -269,11 +266,7 @@ async fn the_application_gets_its_connections_back_and_none_that_locks_have_used
 ) {
     let pool = open::<DB>(&site, 6).await;
     let locks = locks(&pool, &site).await;
-    take(&locks, "job")
-        .await
-        .release()
-        .await
-        .expect("it is held");
+    take_and_release(&locks, "job").await;
     assert_eq!(pool.size(), 5, "the reserved ones, and no other");
     drop(exhaust(&pool, 1).await);
     assert!(locks.shutdown(SOON).await);

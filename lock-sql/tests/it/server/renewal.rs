@@ -8,7 +8,7 @@ use polylock_core::{DistributedLock as _, LockGuard, LostReason, Mode};
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, PgConnection, raw_sql};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::server::support::{Kind, Site, loss, ms, on, request};
+use crate::server::support::{Kind, Site, leases, loss, ms, request};
 
 /// Another client of the database.
 enum Other {
@@ -106,7 +106,7 @@ async fn a_locked_row_costs_no_other_lease(site: Site) {
     }
 }
 
-on!(a_locked_row_costs_no_other_lease: postgres_lease, mariadb_lease);
+leases!(a_locked_row_costs_no_other_lease);
 
 /// Several attempts at a renewal find the row locked.
 async fn a_row_that_is_free_again_in_time_costs_no_lease(site: Site) {
@@ -121,7 +121,7 @@ async fn a_row_that_is_free_again_in_time_costs_no_lease(site: Site) {
     guard.release().await.expect("it is released");
 }
 
-on!(a_row_that_is_free_again_in_time_costs_no_lease: postgres_lease, mariadb_lease);
+leases!(a_row_that_is_free_again_in_time_costs_no_lease);
 
 /// Each unlock passes the row to the next waiting transaction.
 async fn a_row_that_is_never_free_costs_no_lease(site: Site) {
@@ -140,7 +140,7 @@ async fn a_row_that_is_never_free_costs_no_lease(site: Site) {
     assert_kept_beside(guard, others).await;
 }
 
-on!(a_row_that_is_never_free_costs_no_lease: postgres_lease, mariadb_lease);
+leases!(a_row_that_is_never_free_costs_no_lease);
 
 /// Holders of a shared lock come and go in other processes.
 async fn a_row_that_others_write_all_the_time_costs_no_lease(site: Site) {
@@ -160,7 +160,7 @@ async fn a_row_that_others_write_all_the_time_costs_no_lease(site: Site) {
     assert_kept_beside(guard, others).await;
 }
 
-on!(a_row_that_others_write_all_the_time_costs_no_lease: postgres_lease, mariadb_lease);
+leases!(a_row_that_others_write_all_the_time_costs_no_lease);
 
 /// It hangs when renewals are due, and its replies are late after that.
 async fn a_slow_network_costs_no_lease_that_can_be_renewed(site: Site) {
@@ -185,7 +185,7 @@ async fn a_slow_network_costs_no_lease_that_can_be_renewed(site: Site) {
     proxy.clear();
 }
 
-on!(a_slow_network_costs_no_lease_that_can_be_renewed: postgres_lease, mariadb_lease);
+leases!(a_slow_network_costs_no_lease_that_can_be_renewed);
 
 /// A slow machine renews in time, and what is not renewed is lost before one ttl is over.
 const TTL: Duration = Duration::from_secs(10);

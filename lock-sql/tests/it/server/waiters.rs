@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use polylock_core::{DistributedLock as _, ErrorKind, Mode, Released, Result, Wait};
+use lock_testkit::locks::release;
+use polylock_core::{DistributedLock as _, ErrorKind, Mode, Result, Wait};
 use polylock_sql::transaction::{Connection, TransactionLocks};
 use sqlx::{Connection as _, Database, MySqlConnection, PgConnection};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::server::support::{Kind, SOON, Site, on, request, take, take_and_release, until};
+use crate::server::support::{
+    Kind, SOON, Site, leases, on, request, take, take_and_release, until,
+};
 
 /// Holds these keys in a transaction, until [`release`](Held::release) is called.
 async fn hold_in<D>(mut raw: D::Connection, site: Site, keys: Vec<String>) -> Result<Held>
@@ -95,10 +98,8 @@ async fn waiters_for_a_transaction_keep_no_client_from_a_free_lock(site: Site) {
             .acquire(&request(&format!("free/{}", times.len())))
             .await;
         times.push(asked.elapsed());
-        free.expect("the lock is free")
-            .release()
-            .await
-            .expect("it is released");
+        let guard = free.expect("the lock is free");
+        guard.release().await.expect("it is released");
     }
     for waiter in waiting {
         let error = waiter.await.expect("no panic").expect_err("it is held");
@@ -181,13 +182,12 @@ async fn a_transaction_keeps_no_lease_from_its_release(site: Site) {
     let held = hold(&site, vec!["job".to_owned()]).await;
     let held = held.expect("it is free");
     let released = tokio::time::timeout(SOON, guard.release()).await;
-    released
-        .expect("it waits for the transaction")
-        .expect("it is released");
+    let released = released.expect("it waits for the transaction");
+    released.expect("it is released");
     held.release().await;
 }
 
-on!(a_transaction_keeps_no_lease_from_its_release: postgres_lease, mariadb_lease);
+leases!(a_transaction_keeps_no_lease_from_its_release);
 
 /// Holders are recorded in the table, which an index may be built on. The session holds both locks.
 async fn a_locked_table_costs_no_lock_beside_the_one_released(site: Site) {
@@ -221,8 +221,7 @@ async fn a_locked_table_costs_no_lock_beside_the_one_released(site: Site) {
         site.number(&is_locked).await > 0
     })
     .await;
-    let released = second.release().await.expect("it is released");
-    assert_eq!(released, Released::Clean);
+    release(second).await;
     let still_locked = site.number(&is_locked).await > 0;
     assert!(still_locked, "the release has waited for the table");
     locked.await.expect("no panic");

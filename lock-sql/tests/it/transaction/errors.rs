@@ -144,10 +144,8 @@ async fn no_more_rights_are_needed_than_said<S: Server>(server: S) {
         let mut tx = begin::<S>(&mut raw).await;
         let lock = locks().acquire_in(&mut *tx, "k").await.unwrap();
         let fence = Fence::new();
-        fence
-            .check(&mut *tx, "r", lock.fencing_token())
-            .await
-            .unwrap();
+        let passed = fence.check(&mut *tx, "r", lock.fencing_token()).await;
+        passed.unwrap();
         tx.commit().await.unwrap();
     }
     let mut raw = server.connect_with("SELECT, UPDATE").await;

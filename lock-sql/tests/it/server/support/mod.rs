@@ -77,6 +77,13 @@ macro_rules! everywhere {
     };
 }
 
+/// The same on both databases for leases.
+macro_rules! leases {
+    ($body:ident) => {
+        crate::server::support::on!($body: postgres_lease, mariadb_lease);
+    };
+}
+
 /// The same on both databases in the modes whose locks live with a session.
 macro_rules! sessions {
     ($body:ident) => {
@@ -86,4 +93,4 @@ macro_rules! sessions {
     };
 }
 
-pub(crate) use {everywhere, on, sessions};
+pub(crate) use {everywhere, leases, on, sessions};
