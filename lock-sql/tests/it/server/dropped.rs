@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use polylock_core::layers::acquire_all;
 use polylock_core::{DistributedLock, Mode, Wait};
 use polylock_sql::SqlLock;
 
@@ -47,8 +46,11 @@ async fn what_is_dropped_leaves_nothing(site: Site) {
         if has_shared {
             polled(polls, locks.acquire(&free.clone().with_mode(Mode::Shared))).await;
         }
-        let all = [request("a"), request("b")];
-        polled(polls, acquire_all(&*locks, &all)).await;
+        polled(
+            polls,
+            polylock_core::layers::acquire_all(&*locks, &[request("a"), request("b")]),
+        )
+        .await;
         let mut guard = take(&locks, "held").await;
         polled(polls, guard.renew()).await;
         polled(polls, guard.downgrade()).await;

@@ -144,8 +144,10 @@ async fn no_more_rights_are_needed_than_said<S: Server>(server: S) {
         let mut tx = begin::<S>(&mut raw).await;
         let lock = locks().acquire_in(&mut *tx, "k").await.unwrap();
         let fence = Fence::new();
-        let passed = fence.check(&mut *tx, "r", lock.fencing_token()).await;
-        passed.unwrap();
+        fence
+            .check(&mut *tx, "r", lock.fencing_token())
+            .await
+            .unwrap();
         tx.commit().await.unwrap();
     }
     let mut raw = server.connect_with("SELECT, UPDATE").await;

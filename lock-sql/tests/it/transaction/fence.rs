@@ -95,8 +95,10 @@ async fn an_older_write_that_commits_later_is_before_or_refused<S: Server>(serve
     drop(third);
     // A rollback undoes the accepted token.
     let mut fourth = begin::<S>(&mut one).await;
-    let passed = fence.check(&mut *fourth, "r", FencingToken::new(20)).await;
-    passed.unwrap();
+    fence
+        .check(&mut *fourth, "r", FencingToken::new(20))
+        .await
+        .unwrap();
     fourth.rollback().await.unwrap();
     let mut fifth = begin::<S>(&mut one).await;
     fence.check(&mut *fifth, "r", new).await.unwrap();
@@ -107,9 +109,13 @@ async fn locks_and_fences_of_one_name_do_not_meet<S: Server>(server: S) {
     let (mut one, mut two) = (begin::<S>(&mut one).await, begin::<S>(&mut two).await);
     let lock = locks().acquire_in(&mut *one, "k").await.unwrap();
     let fence = Fence::new();
-    let passed = fence.check(&mut *two, "k", FencingToken::new(1)).await;
-    passed.unwrap();
+    fence
+        .check(&mut *two, "k", FencingToken::new(1))
+        .await
+        .unwrap();
     two.rollback().await.unwrap();
-    let passed = fence.check(&mut *one, "k", lock.fencing_token()).await;
-    passed.unwrap();
+    fence
+        .check(&mut *one, "k", lock.fencing_token())
+        .await
+        .unwrap();
 }

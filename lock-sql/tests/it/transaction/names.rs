@@ -52,8 +52,13 @@ async fn a_namespace_stands_before_the_key<S: Server>(server: S) {
     let shop = TransactionLocks::new().with_namespace("shop").unwrap();
     let lock = shop.acquire_in(&mut *one, "k").await.unwrap();
     assert_eq!(lock.key().as_str(), "k");
-    let plain = locks().try_acquire_in(&mut *two, "k").await.unwrap();
-    assert!(plain.is_some());
+    assert!(
+        locks()
+            .try_acquire_in(&mut *two, "k")
+            .await
+            .unwrap()
+            .is_some()
+    );
     let same = LockKey::new("shop:k").unwrap();
     assert_eq!(locks().try_acquire_in(&mut *two, same).await.unwrap(), None);
     let error = TransactionLocks::new().with_namespace("a:b").unwrap_err();

@@ -70,14 +70,18 @@ async fn the_tables_are_made_in_the_transaction() {
     let (locks, fence) = (TransactionLocks::new(), Fence::new());
     let mut tx = begin(&mut raw).await;
     let first = locks.acquire_in(&mut *tx, "k").await.unwrap();
-    let passed = fence.check(&mut *tx, "r", first.fencing_token()).await;
-    passed.unwrap();
+    fence
+        .check(&mut *tx, "r", first.fencing_token())
+        .await
+        .unwrap();
     tx.rollback().await.unwrap();
     let mut tx = begin(&mut raw).await;
     let second = locks.acquire_in(&mut *tx, "k").await.unwrap();
     assert!(second.fencing_token() > first.fencing_token());
-    let passed = fence.check(&mut *tx, "r", second.fencing_token()).await;
-    passed.unwrap();
+    fence
+        .check(&mut *tx, "r", second.fencing_token())
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
     // What was made is what leases use.
     drop(place.open().await.lock("k").await.unwrap());

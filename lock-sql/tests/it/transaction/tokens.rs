@@ -78,7 +78,10 @@ async fn a_rollback_brings_no_token_back_for_an_older_transaction<S: Server>(ser
     let first = locks().acquire_in(&mut *young, "k").await.unwrap();
     young.rollback().await.unwrap();
     let second = locks().acquire_in(&mut *old, "k").await.unwrap();
-    let [first, second] = [first, second].map(|lock| lock.fencing_token().value());
+    let (first, second) = (
+        first.fencing_token().value(),
+        second.fencing_token().value(),
+    );
     assert!(
         second > first,
         "{second} was granted after {first}: a token has the time at which its transaction began"
@@ -89,8 +92,12 @@ async fn a_second_lock_of_one_transaction_is_the_same_with_a_larger_token<S: Hom
     let mut raw = server.connect().await;
     let mut tx = begin::<S>(&mut raw).await;
     let first = locks().acquire_in(&mut *tx, "k").await.unwrap();
-    let second = locks().try_acquire_in(&mut *tx, "k").await.unwrap();
-    assert!(second.unwrap().fencing_token() > first.fencing_token());
+    let second = locks()
+        .try_acquire_in(&mut *tx, "k")
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(second.fencing_token() > first.fencing_token());
 }
 
 async fn no_token_is_below_the_clock_or_those_of_others<S: Server>(server: S) {
