@@ -29,7 +29,8 @@ impl MariaDbServer {
     #[must_use]
     pub fn start(options: MariaDbOptions) -> Self {
         started("MariaDB", move || {
-            let process = ServerProcess::start_at(free_port()?, options.clone())?;
+            let (port, setup) = (free_port()?, options.setup.clone());
+            let process = ServerProcess::start_at(port, setup, options.clone())?;
             Ok(Self(DatabaseServer::new(process, &DIALECT)))
         })
     }
@@ -138,10 +139,6 @@ const TLS: [(&str, &str); 3] = [
 ];
 
 impl Service for MariaDbOptions {
-    fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
     fn accounts(&self) -> &'static [&'static str] {
         &["mysql", "nobody"]
     }

@@ -40,7 +40,7 @@ impl PostgresServer {
 
     /// Starts one at this port; fails if another program has bound it in the meantime.
     fn start_at(port: u16, options: PostgresOptions) -> io::Result<Self> {
-        let process = ServerProcess::start_at(port, options.clone())?;
+        let process = ServerProcess::start_at(port, options.setup.clone(), options.clone())?;
         let server = DatabaseServer::new(process, &DIALECT);
         Ok(Self { server, options })
     }
@@ -267,10 +267,6 @@ struct Primary {
 }
 
 impl Service for PostgresOptions {
-    fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
     fn accounts(&self) -> &'static [&'static str] {
         &["postgres", "nobody"]
     }

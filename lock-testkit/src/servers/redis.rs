@@ -31,7 +31,7 @@ impl RedisServer {
 
     /// Starts one at this port; fails if another program has bound it in the meantime.
     pub(super) fn start_at(port: u16, options: RedisOptions) -> io::Result<Self> {
-        let process = ServerProcess::start_at(port, options.clone())?;
+        let process = ServerProcess::start_at(port, options.setup.clone(), options.clone())?;
         Ok(Self { process, options })
     }
 
@@ -200,10 +200,6 @@ impl RedisOptions {
 }
 
 impl Service for RedisOptions {
-    fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
     fn configure(&self, site: &Site<'_>) -> io::Result<()> {
         for (name, content) in &self.files {
             fs::write(site.dir.join(name), content)?;

@@ -37,7 +37,7 @@ impl ZooKeeperServer {
     fn start_at(port: u16, options: ZooKeeperOptions) -> io::Result<Self> {
         Ok(Self {
             secure_port: options.secure_port,
-            process: ServerProcess::start_at(port, options)?,
+            process: ServerProcess::start_at(port, options.setup.clone(), options)?,
         })
     }
 
