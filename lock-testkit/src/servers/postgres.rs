@@ -12,7 +12,7 @@ use super::database::{DatabaseClient, Dialect, feed};
 use super::port::free_port;
 use super::process::Account;
 use super::server_process::{Service, Setup, Site, deref_to, setup_options, started, wait};
-use super::template::{DATA, Template, remove_if_there, run};
+use super::template::{DATA, Template, if_there, run};
 use super::{DatabaseServer, ServerProcess, SharedDatabase, TestCertificates};
 
 /// One PostgreSQL server, killed when the value is dropped.
@@ -297,8 +297,8 @@ impl Service for PostgresOptions {
 
     fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {
         // The process in the file is gone, and another one may have its id now.
-        remove_if_there(&site.dir.join(DATA).join(PID_FILE))?;
         let data = site.dir.join(DATA);
+        if_there(fs::remove_file(data.join(PID_FILE)))?;
         Ok(vec![program("postgres")?.into(), "-D".into(), data.into()])
     }
 

@@ -9,7 +9,7 @@ use rustix::process::Pid;
 use super::port::free_port;
 use super::process::LOG;
 use super::server_process::{Service, Setup, Site, at_once, deref_to, setup_options, started};
-use super::template::remove_if_there;
+use super::template::if_there;
 use super::tls::{ClientCertificate, TestCertificates};
 use super::{Reply, RespClient, ServerProcess};
 
@@ -233,7 +233,7 @@ impl Service for RedisOptions {
 
     fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {
         // The files of a killed server would look like those of one that starts.
-        remove_if_there(&site.dir.join(SOCKET))?;
+        if_there(fs::remove_file(site.dir.join(SOCKET)))?;
         let mut words = vec!["redis-server".into(), CONFIG.into()];
         words.extend(self.sentinel.then(|| "--sentinel".into()));
         Ok(words)

@@ -118,12 +118,6 @@ impl RedisSentinels {
         let old = self.master_place();
         let order = self.sentinels[0].command(&["SENTINEL", "FAILOVER", Self::MASTER]);
         assert_eq!(order.text().as_deref(), Some("OK"));
-        self.wait_for_fail_over(old);
-    }
-
-    /// Waits until all Sentinels take the other server for the master, and it agrees. `old` is the
-    /// place of the former master in [`servers`](Self::servers).
-    pub fn wait_for_fail_over(&self, old: usize) {
         wait("the Sentinels have another master", || {
             self.sentinels
                 .iter()

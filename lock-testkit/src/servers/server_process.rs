@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use super::process::{Account, LOG, ServerChild};
 use super::shared::SharedServer;
+use super::template::scratch;
 use crate::clock::ShiftedClock;
 use crate::lock;
 use crate::network::NetworkHost;
@@ -188,8 +189,7 @@ impl ServerProcess {
         service: impl Service + 'static,
     ) -> io::Result<Self> {
         let account = Account::of(service.accounts())?;
-        let dir = tempfile::Builder::new().prefix("polylock-").tempdir()?;
-        account.give(dir.path())?;
+        let dir = scratch(&account)?;
         let site = Site {
             dir: dir.path(),
             port,
