@@ -111,8 +111,7 @@ impl Mutation {
         seeds.into_iter().find_map(|seed| {
             let outcome = Simulation::new(seed).with_mutation(self).run();
             let mut violations = outcome.violations.into_iter();
-            let violation =
-                violations.find(|violation| Some(violation.kind()) == self.violates())?;
+            let violation = violations.find(|found| Some(found.kind) == self.violates())?;
             Some((seed, violation))
         })
     }
