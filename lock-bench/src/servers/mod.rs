@@ -91,7 +91,6 @@ pub(crate) async fn clear(url: &LockUrl, run: u64) -> Result<(), Failure> {
     }
 }
 
-/// Why a server cannot be asked.
 fn unsupported(url: &LockUrl) -> Result<Option<&'static str>, Failure> {
     let (scheme, mut params) = (url.scheme(), url.params());
     if matches!(scheme, "etcds" | "rediss") || params.bool("tls")? == Some(true) {

@@ -68,7 +68,6 @@ impl Case {
         LockKey::new(format!("{}/{name}", self.prefix)).expect("the names of a case are keys")
     }
 
-    /// The prefix of all keys of the case.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }

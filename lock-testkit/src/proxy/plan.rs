@@ -239,7 +239,6 @@ impl<T: Clone + fmt::Debug> fmt::Debug for Watch<T> {
     }
 }
 
-/// What is planned for one proxy.
 #[derive(Default)]
 pub(super) struct Plans {
     pub(super) commands: AtomicUsize,

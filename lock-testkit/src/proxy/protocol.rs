@@ -60,7 +60,6 @@ pub enum Wire {
 /// What the bytes begin with, and its length.
 pub(super) type Parsed<T> = Result<(T, usize), Unread>;
 
-/// Why bytes are not read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unread {
     /// They are something else, and so is all that follows.
@@ -69,13 +68,11 @@ pub(super) enum Unread {
     Incomplete,
 }
 
-/// What a client asks for.
 pub(super) struct ClientRequest<T> {
     pub(super) args: Vec<Vec<u8>>,
     pub(super) ticket: T,
 }
 
-/// What a server says.
 pub(super) enum ServerMessage {
     /// An unsolicited message.
     Message(Vec<Reply>),
@@ -92,7 +89,6 @@ pub(super) enum Messages {
     Passing,
 }
 
-/// What becomes of a reply.
 #[derive(Clone, Copy, Default)]
 pub(super) enum ReplyFate {
     #[default]

@@ -175,7 +175,6 @@ impl Service for MariaDbOptions {
     }
 }
 
-/// Makes the data of a new server in its directory.
 fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
     let server = program("mariadbd")?;
     let template = Template {

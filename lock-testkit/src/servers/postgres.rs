@@ -340,7 +340,6 @@ fn program(name: &str) -> io::Result<PathBuf> {
         .ok_or_else(|| io::Error::other(format!("no PostgreSQL is installed in {PLACE}")))
 }
 
-/// Makes the data of a new server in its directory.
 fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
     let initdb = program("initdb")?;
     let template = Template {

@@ -42,7 +42,6 @@ impl Tally {
     }
 }
 
-/// What is judged.
 struct JudgedHistory<'a> {
     world: &'a SimWorld,
     book: &'a Book,
