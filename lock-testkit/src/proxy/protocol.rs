@@ -9,7 +9,7 @@ pub(super) trait Protocol: Default + Send + Sync {
     type Ticket: Copy + Send + Sync;
 
     /// How unsolicited messages are ordered among the replies.
-    const MESSAGES: Messages;
+    const MESSAGES: Messages = Messages::InOrder;
 
     /// The first request of the bytes.
     fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<Self::Ticket>>;
@@ -27,8 +27,6 @@ pub(super) struct Bytes;
 
 impl Protocol for Bytes {
     type Ticket = ();
-
-    const MESSAGES: Messages = Messages::InOrder;
 
     fn request(&self, _: &[u8]) -> Parsed<ClientRequest<()>> {
         Err(Unread::Foreign)
