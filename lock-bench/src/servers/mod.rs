@@ -116,10 +116,6 @@ impl Probe for Unsupported {
         Err(Failure::new(UNSUPPORTED, format!("the server {}", self.0)))
     }
 
-    async fn commands(&self) -> Result<Option<u64>, Failure> {
-        Ok(None)
-    }
-
     async fn facts(&self) -> Result<TargetFacts, Failure> {
         Ok(facts([("server", self.0.to_owned())]))
     }
