@@ -51,7 +51,6 @@ static DIALECT: Dialect = Dialect {
     client,
     rows,
     count: "SELECT count(*) FROM information_schema.processlist WHERE user = 'test'",
-    of_database: "db",
     create: ("CREATE DATABASE ", ""),
 };
 

@@ -77,7 +77,6 @@ static DIALECT: Dialect = Dialect {
     client: psql,
     rows,
     count: "SELECT count(*) FROM pg_stat_activity WHERE usename = 'test'",
-    of_database: "datname",
     create: ("CREATE DATABASE ", " OWNER test"),
 };
 
