@@ -68,13 +68,6 @@ impl RedisServer {
     pub fn try_command(&self, args: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
         self.options.connect(self.dir())?.command(args)
     }
-
-    /// A connection past the client under test, with all rights, for commands that belong together
-    /// such as a write and `WAIT`.
-    pub fn connect(&self) -> RespClient {
-        let client = self.options.connect(self.dir());
-        client.expect("the server answers")
-    }
 }
 
 deref_to!(RedisServer, process: ServerProcess);
