@@ -85,10 +85,6 @@ impl SimLog {
     pub(crate) fn fault(&self, fault: SimFault) {
         *self.book().faults.entry(fault).or_default() += 1;
     }
-
-    pub(crate) fn note(&self, at: Duration, what: fmt::Arguments<'_>) {
-        self.book().note(at, what);
-    }
 }
 
 impl Book {
