@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Now.
 pub(crate) fn now() -> u64 {
     read(ClockId::Monotonic)
 }

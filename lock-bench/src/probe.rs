@@ -16,7 +16,9 @@ pub(crate) trait Probe: Send + Sync {
 
     /// Commands that the server has served since it was started, if it counts them. Each answer is
     /// larger by this question too.
-    async fn commands(&self) -> Result<Option<u64>, Failure>;
+    async fn commands(&self) -> Result<Option<u64>, Failure> {
+        Ok(None)
+    }
 
     /// Versions and durability settings, by name and without secrets.
     async fn facts(&self) -> Result<TargetFacts, Failure>;

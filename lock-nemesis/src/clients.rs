@@ -79,7 +79,6 @@ impl Clients {
         Ok(())
     }
 
-    /// The hosts of all clients.
     pub(crate) fn hosts(&self) -> Vec<NetworkHost> {
         self.running
             .iter()
@@ -87,7 +86,6 @@ impl Clients {
             .collect()
     }
 
-    /// The wall clock of a client.
     pub(crate) fn clock(&self, client: usize) -> &ShiftedClock {
         &self.running[client].clock
     }
@@ -132,7 +130,6 @@ impl Clients {
         events
     }
 
-    /// The events of all clients so far.
     pub(crate) fn events(&self) -> Vec<HistoryEvent> {
         let running = self.running.iter().flat_map(ClientProcess::events);
         self.past.iter().cloned().chain(running).collect()

@@ -124,8 +124,8 @@ impl Fleet {
             .join(",")
     }
 
-    pub(crate) fn hosts(&self) -> &[NetworkHost] {
-        &self.hosts
+    pub(crate) fn hosts(&self) -> Vec<NetworkHost> {
+        self.hosts.clone()
     }
 
     pub(crate) fn servers(&self) -> Vec<&ServerProcess> {

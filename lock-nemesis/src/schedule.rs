@@ -7,7 +7,6 @@ use lock_testkit::sim::Rng;
 use crate::backend::BackendKind;
 use crate::faults::{self, FaultKind};
 
-/// A fault that is planned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlannedFault {
     pub(crate) kind: &'static FaultKind,

@@ -1,7 +1,7 @@
 //! The servers, clients and network of a run.
 
 use lock_testkit::history::{HistoryEvent, Recorder};
-use lock_testkit::network::{Network, NetworkHost};
+use lock_testkit::network::Network;
 use lock_testkit::proxy::Proxy;
 use polylock_core::LockKey;
 
@@ -27,18 +27,10 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn client_hosts(&self) -> Vec<NetworkHost> {
-        self.clients.hosts()
-    }
-
     /// Ends all processes, and returns what happened.
     pub(crate) fn finish(self) -> Vec<HistoryEvent> {
         let mut events = self.clients.finish();
         events.extend(self.recorder.events());
         events
-    }
-
-    pub(crate) fn server_hosts(&self) -> Vec<NetworkHost> {
-        self.fleet.hosts().to_vec()
     }
 }

@@ -115,7 +115,7 @@ async fn a_server_that_forgets_its_scripts_loses_no_increment() {
                 for _ in 0..20 {
                     let one = within(request("key/0").with_ttl(TTL * 10), SOON * 4);
                     let guard = acquire(&client, &one).await;
-                    counter.increment(Duration::ZERO).await;
+                    counter.increment().await;
                     release(guard).await;
                 }
             });

@@ -8,22 +8,17 @@ use crate::subject::Failure;
 /// One acquisition. Times are those of the clock.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct HoldSpan {
-    /// Number of the key.
     pub(crate) key: u32,
-    /// Number of the contender.
     pub(crate) contender: u32,
     pub(crate) token: Option<u64>,
     /// When it was requested; in the open loop, when it should have been.
     pub(crate) requested: u64,
     /// When the contender knew that it has the lock.
     pub(crate) acquired: u64,
-    /// When it called release.
     pub(crate) releasing: u64,
-    /// When release was over.
     pub(crate) released: u64,
 }
 
-/// A request that was not served.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct UnservedRequest {
     pub(crate) key: u32,
@@ -33,11 +28,9 @@ pub(crate) struct UnservedRequest {
 /// The time that counts, between a warm-up and the end.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Window {
-    /// When contenders begin.
     pub(crate) start: u64,
     /// From when on it counts.
     pub(crate) from: u64,
-    /// When contenders end.
     pub(crate) end: u64,
 }
 
@@ -71,7 +64,6 @@ pub(super) const SLICE_BITS: u32 = 23;
 /// What is reserved at first; a loop over memory fills it in a tenth of a second.
 const RESERVED: usize = 1 << 15;
 
-/// Whether a span of this time is kept.
 pub(super) fn is_kept(acquired: u64, stride: u64) -> bool {
     (acquired >> SLICE_BITS) & (stride - 1) == 0
 }

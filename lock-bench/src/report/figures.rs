@@ -161,7 +161,6 @@ pub(super) static COLUMNS: [FigureColumn; 22] = {
 };
 
 impl FigureColumn {
-    /// The columns that are metrics.
     pub(super) fn metrics() -> impl Iterator<Item = &'static Self> {
         COLUMNS.iter().filter(|column| !column.metric.is_empty())
     }

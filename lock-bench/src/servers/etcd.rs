@@ -170,11 +170,6 @@ impl Probe for EtcdProbe {
         answer.map(drop).map_err(failure)
     }
 
-    /// Servers tell it on their page of metrics alone.
-    async fn commands(&self) -> Result<Option<u64>, Failure> {
-        Ok(None)
-    }
-
     async fn facts(&self) -> Result<TargetFacts, Failure> {
         let status = self.client.clone().status().await.map_err(failure)?;
         let mut facts = vec![
@@ -184,6 +179,7 @@ impl Probe for EtcdProbe {
                 "the log is synced, unless --unsafe-no-fsync, which clients are not told"
                     .to_owned(),
             ),
+            // Servers count them on their page of metrics alone.
             ("commands", "not counted".to_owned()),
         ];
         if let Ok(members) = self.client.clone().member_list().await {

@@ -91,7 +91,6 @@ pub(crate) async fn clear(url: &LockUrl, run: u64) -> Result<(), Failure> {
     }
 }
 
-/// Why a server cannot be asked.
 fn unsupported(url: &LockUrl) -> Result<Option<&'static str>, Failure> {
     let (scheme, mut params) = (url.scheme(), url.params());
     if matches!(scheme, "etcds" | "rediss") || params.bool("tls")? == Some(true) {
@@ -115,10 +114,6 @@ struct Unsupported(&'static str);
 impl Probe for Unsupported {
     async fn ping(&self) -> Result<(), Failure> {
         Err(Failure::new(UNSUPPORTED, format!("the server {}", self.0)))
-    }
-
-    async fn commands(&self) -> Result<Option<u64>, Failure> {
-        Ok(None)
     }
 
     async fn facts(&self) -> Result<TargetFacts, Failure> {

@@ -119,7 +119,6 @@ impl RequestResult {
         }
     }
 
-    /// Writes down what became of the request.
     pub(super) fn write(&self, request: HoldSpan, log: &mut SpanLog) {
         match (self.span, &self.failure) {
             (Some(span), _) => log.push(span),

@@ -172,7 +172,6 @@ pub(super) async fn list(locks: &dyn DistributedLock, prefix: &str) -> Vec<LockI
     listed.expect("locks can be listed")
 }
 
-/// What was broken.
 pub(super) async fn broken(locks: &dyn DistributedLock, key: &LockKey) -> Option<LockInfo> {
     let broken = admin(locks).break_lock(key, "a test").await;
     broken.expect("it can be broken")

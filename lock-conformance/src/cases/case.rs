@@ -68,7 +68,6 @@ impl Case {
         LockKey::new(format!("{}/{name}", self.prefix)).expect("the names of a case are keys")
     }
 
-    /// The prefix of all keys of the case.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -142,13 +141,6 @@ impl Case {
         }
     }
 
-    /// Makes one attempt from a client of its own.
-    pub(super) async fn try_elsewhere(&self, key: &LockKey) -> Option<LockGuard> {
-        let client = self.client().await;
-        let attempt = client.request(key).ttl(self.ttl()).try_acquire().await;
-        attempt.expect("contention is no error")
-    }
-
     /// Asserts that another client gets the lock with one attempt.
     pub(super) async fn assert_free(&self, key: &LockKey) {
         let client = self.client().await;
@@ -165,7 +157,9 @@ impl Case {
     pub(super) fn assert_taken(&self, key: &LockKey) -> impl Future<Output = ()> {
         let place = Location::caller();
         async move {
-            let guard = self.try_elsewhere(key).await;
+            let client = self.client().await;
+            let attempt = client.request(key).ttl(self.ttl()).try_acquire().await;
+            let guard = attempt.expect("contention is no error");
             assert!(
                 guard.is_none(),
                 "another client got the lock at {place}: {guard:?}"

@@ -10,7 +10,6 @@ use super::case::SOON;
 use super::support::{crowd, granted, noted, renewed};
 use crate::history::{Checker, Recorder};
 
-/// The token of a holder.
 pub(super) fn token(guard: &LockGuard) -> u64 {
     guard.fencing_token().expect("a holder has a token").value()
 }

@@ -7,7 +7,6 @@ mod recorded;
 mod recorder;
 
 use std::sync::Mutex;
-use std::time::Duration;
 
 use polylock_core::fencing::StaleToken;
 use polylock_core::{FencingToken, LockKey, Mode};
@@ -82,18 +81,14 @@ impl FencedRegister {
 pub struct Counter(Mutex<u64>);
 
 impl Counter {
-    /// Adds one the careless way, with a pause between reading and writing.
+    /// Adds one the careless way: other tasks run between reading and writing.
     ///
     /// # Cancel safety
     ///
     /// A dropped future has added nothing.
-    pub async fn increment(&self, pause: Duration) {
+    pub async fn increment(&self) {
         let read = self.value();
-        if pause.is_zero() {
-            tokio::task::yield_now().await;
-        } else {
-            tokio::time::sleep(pause).await;
-        }
+        tokio::task::yield_now().await;
         *lock(&self.0) = read + 1;
     }
 

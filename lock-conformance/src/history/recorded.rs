@@ -86,12 +86,6 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// The id of the acquisition in the history.
-    #[must_use]
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
     /// Looks whether the lock is held, and notes it if so.
     pub fn look(&self) -> bool {
         // The deadline is read before the look, so that a renewal in between does not extend it.

@@ -18,7 +18,7 @@ use crate::lock;
 pub struct Recorder(Arc<RecorderInner>);
 
 struct RecorderInner {
-    clock: Arc<dyn Clock>,
+    clock: BootClock,
     pages: Mutex<Pages>,
     last_attempt: AtomicU64,
 }
@@ -34,19 +34,13 @@ impl Recorder {
     /// Starts a history in memory, by the clock of the machine.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_clock(Arc::new(BootClock::default()))
-    }
-
-    /// Starts a history by another clock.
-    #[must_use]
-    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         // Ids of different processes must differ, and a process has more than one recorder.
         static RECORDERS: AtomicU64 = AtomicU64::new(0);
         let recorder = RECORDERS.fetch_add(1, Ordering::Relaxed) & 0xFFF;
         let first = u64::from(std::process::id()) << 36 | recorder << 24;
         let last_attempt = AtomicU64::new(first);
         Self(Arc::new(RecorderInner {
-            clock,
+            clock: BootClock::default(),
             pages: Mutex::default(),
             last_attempt,
         }))
@@ -99,17 +93,6 @@ impl Recorder {
                 Err(error)
             }
         }
-    }
-
-    /// Notes that a lock was taken from its holders.
-    pub fn interfered(&self, key: &LockKey, how: &str) {
-        self.record(
-            key,
-            0,
-            What::Interfered {
-                how: how.to_owned(),
-            },
-        );
     }
 
     /// Notes what the store has of a key at the end.

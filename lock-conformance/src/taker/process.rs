@@ -168,12 +168,6 @@ impl TakerProcess {
         })
     }
 
-    /// The process id.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Returns the events so far.
     #[must_use]
     pub fn events(&self) -> Vec<HistoryEvent> {
@@ -215,7 +209,7 @@ impl TakerProcess {
     /// Those of kill(2).
     pub fn stop(&self) -> io::Result<()> {
         kill_process(self.pid, Signal::STOP)?;
-        let state = format!("/proc/{}/stat", self.pid());
+        let state = format!("/proc/{}/stat", self.child.id());
         let runs = || {
             let state = std::fs::read_to_string(&state).unwrap_or_default();
             let state = state.rsplit(')').next().map(str::trim_start);
@@ -275,7 +269,7 @@ impl Drop for TakerProcess {
 impl fmt::Debug for TakerProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TakerProcess")
-            .field("pid", &self.pid())
+            .field("pid", &self.child.id())
             .finish_non_exhaustive()
     }
 }

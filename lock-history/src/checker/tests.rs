@@ -37,6 +37,10 @@ impl Story {
         self.tell(at, attempt, What::Granted { token, until })
     }
 
+    fn seen(self, at: u64, attempt: u64, until: Option<u64>) -> Self {
+        self.tell(at, attempt, What::Held { until })
+    }
+
     fn gives_back(self, at: u64, attempt: u64) -> Self {
         let releasing = self.tell(at, attempt, What::Releasing { held: true });
         releasing.tell(at, attempt, What::Released { clean: Some(true) })
@@ -111,180 +115,117 @@ fn a_violation_is_named_in_the_panic() {
     strict().check(&story.0).assert_clean();
 }
 
-#[test]
-fn two_exclusive_holders_overlap() {
-    let story = Story::default().takes(10, 1, 1, 50).takes(49, 2, 2, 90);
-    assert_eq!(story.found(), [overlap(1, 2)]);
-    let story = Story::default().takes(10, 1, 1, 50).takes(50, 2, 2, 90);
-    assert_eq!(story.found(), [], "the end of a lease belongs to nobody");
+/// A test of each story, and what is found in it.
+macro_rules! stories {
+    ($($name:ident: $story:expr => $found:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            assert_eq!($story.found(), $found);
+        })*
+    };
 }
 
-#[test]
-fn a_writer_overlaps_with_readers_and_readers_do_not_with_each_other() {
-    let readers = Story::default()
+stories! {
+    two_exclusive_holders_overlap: held().takes(49, 2, 2, 90) => [overlap(1, 2)];
+    the_end_of_a_lease_belongs_to_no_holder: held().takes(50, 2, 2, 90) => [];
+    readers_do_not_overlap_with_each_other: readers() => [];
+    a_writer_overlaps_with_readers: readers().takes(55, 3, 3, 90) => [overlap(2, 3)];
+    one_permit_too_many_is_an_overlap:
+        Story::default()
+            .asks(1, 1, permit(2)).granted(1, 1, 1, 50)
+            .asks(2, 2, permit(2)).granted(2, 2, 2, 50)
+            .asks(3, 3, permit(2)).granted(3, 3, 3, 50)
+        => [overlap(2, 3)];
+    without_a_deadline_a_lock_is_held_until_its_last_sign:
+        endless().seen(40, 1, None).takes(30, 2, 2, 90) => [overlap(1, 2)];
+    nothing_proves_that_a_lock_without_a_deadline_is_still_held:
+        endless().takes(30, 2, 2, 90) => [];
+
+    a_token_that_is_used_again_is_found:
+        held().gives_back(20, 1).takes(30, 2, 1, 90)
+        => [Violation::TokenReused { later: 2, token: 1 }];
+    a_token_that_is_smaller_is_found:
+        held().gives_back(20, 1).takes(30, 2, 0, 90)
+        => [Violation::TokenWentBack { later: 2, token: 0, largest: 1 }];
+    readers_that_asked_at_once_may_share_a_token: sharing() => [];
+    a_reader_that_asked_later_may_not:
+        sharing().asks(7, 3, Access::Shared).granted(8, 3, 3, 50)
+        => [Violation::TokenReused { later: 3, token: 3 }];
+    a_register_that_goes_back_is_found:
+        Story::default().wrote(1, 5, true).wrote(2, 4, true)
+        => [Violation::RegisterWentBack { token: 4, largest: 5 }];
+    a_register_that_refuses_what_is_fresh_is_found:
+        Story::default().wrote(1, 5, true).wrote(2, 5, false)
+        => [Violation::RefusedFreshToken { token: 5 }];
+
+    a_release_that_takes_another_holders_lock_is_found:
+        held()
+            .loses(50, 1, "expired")
+            .takes(60, 2, 2, 90)
+            .tell(70, 1, What::Releasing { held: false })
+            .tell(71, 1, What::Released { clean: Some(true) })
+        => [Violation::ForeignRelease { by: 1 }];
+    a_lock_that_is_stolen_is_found:
+        held().loses(30, 1, "stolen") => [Violation::LostWithoutCause { holder: 1 }];
+    a_lock_that_is_gone_at_its_release_is_found:
+        held()
+            .tell(30, 1, What::Releasing { held: true })
+            .tell(31, 1, What::Released { clean: Some(false) })
+        => [Violation::LostWithoutCause { holder: 1 }];
+    a_lock_that_was_broken_is_lost_for_a_cause:
+        held().interfered(29).loses(30, 1, "broken") => [];
+    a_signal_soon_after_the_deadline_is_in_time: held().loses(55, 1, "expired") => [];
+    a_signal_later_than_that_is_late:
+        held().loses(56, 1, "expired") => [Violation::LateSignal { holder: 1, by: 6 }];
+    a_lock_that_is_renewed_in_time_is_held: held().seen(49, 1, Some(80)) => [];
+    a_lock_that_is_held_after_its_deadline_is_found:
+        held().seen(51, 1, Some(80)) => [Violation::HeldAfterLoss { holder: 1 }];
+    a_lock_that_is_held_after_its_loss_is_found:
+        held().loses(30, 1, "max_hold").seen(31, 1, Some(80))
+        => [Violation::HeldAfterLoss { holder: 1 }];
+
+    a_wait_for_a_free_lock_may_take_a_while: wanted().granted(120, 2, 2, 200) => [];
+    a_wait_for_a_free_lock_that_is_too_long_is_found:
+        wanted().granted(121, 2, 2, 200) => [Violation::Starved { waiter: 2 }];
+    a_wait_that_was_disturbed_may_take_longer:
+        wanted().interfered(60).granted(121, 2, 2, 200) => [];
+    what_is_left_at_the_end_is_found:
+        Story::default().left(1, 0, 2)
+        => [Violation::LeftBehind { holders: 0, waiters: 2 }];
+}
+
+/// Acquisition 1 has the lock from 10 until 50, with token 1.
+fn held() -> Story {
+    Story::default().takes(10, 1, 1, 50)
+}
+
+/// Acquisition 1 has the lock from 2 on, without a token or a deadline.
+fn endless() -> Story {
+    let (token, until) = (None, None);
+    Story::default()
+        .tell(1, 1, What::exclusive())
+        .tell(2, 1, What::Granted { token, until })
+}
+
+/// Acquisition 2 waits for a lock that is free from 20 on.
+fn wanted() -> Story {
+    held().asks(15, 2, Access::Exclusive).gives_back(20, 1)
+}
+
+/// Acquisitions 1 and 2 are readers, until 50 and 60.
+fn readers() -> Story {
+    Story::default()
         .asks(1, 1, Access::Shared)
         .granted(2, 1, 1, 50)
         .asks(3, 2, Access::Shared)
-        .granted(4, 2, 2, 60);
-    assert_eq!(readers.found(), []);
-    let writer = readers.takes(55, 3, 3, 90);
-    assert_eq!(writer.found(), [overlap(2, 3)]);
+        .granted(4, 2, 2, 60)
 }
 
-#[test]
-fn one_permit_too_many_is_an_overlap() {
-    let mut story = Story::default();
-    for n in 1..=3 {
-        story = story.asks(n, n, permit(2)).granted(n, n, n, 50);
-    }
-    assert_eq!(story.found(), [overlap(2, 3)]);
-}
-
-#[test]
-fn without_a_deadline_a_lock_is_held_until_its_release_or_its_last_sign() {
-    let exact = What::Requested {
-        access: Access::Exclusive,
-        exact: false,
-    };
-    let granted = What::Granted {
-        token: None,
-        until: None,
-    };
-    let open = Story::default().tell(1, 1, exact).tell(2, 1, granted);
-    let seen = open.clone().tell(40, 1, What::Held { until: None });
-    assert_eq!(seen.takes(30, 2, 2, 90).found().len(), 1);
-    assert_eq!(
-        open.takes(30, 2, 2, 90).found(),
-        [],
-        "nothing proves that it was still held"
-    );
-}
-
-#[test]
-fn a_token_that_is_not_larger_is_found() {
-    let first = Story::default().takes(10, 1, 7, 50).gives_back(20, 1);
-    let again = first.clone().takes(30, 2, 7, 90);
-    assert_eq!(
-        again.found(),
-        [Violation::TokenReused { later: 2, token: 7 }]
-    );
-    let back = first.takes(30, 2, 6, 90);
-    assert_eq!(
-        back.found(),
-        [Violation::TokenWentBack {
-            later: 2,
-            token: 6,
-            largest: 7
-        }]
-    );
-}
-
-#[test]
-fn readers_that_asked_at_once_may_share_a_token_and_later_ones_not() {
-    let story = Story::default()
+/// Acquisitions 1 and 2 are readers with one token, which asked at the same time.
+fn sharing() -> Story {
+    Story::default()
         .asks(1, 1, Access::Shared)
         .asks(1, 2, Access::Shared)
         .granted(5, 1, 3, 50)
-        .granted(6, 2, 3, 50);
-    assert_eq!(story.found(), []);
-    let late = story.asks(7, 3, Access::Shared).granted(8, 3, 3, 50);
-    assert_eq!(
-        late.found(),
-        [Violation::TokenReused { later: 3, token: 3 }]
-    );
-}
-
-#[test]
-fn a_register_that_goes_back_or_refuses_what_is_fresh_is_found() {
-    let story = Story::default().wrote(1, 5, true).wrote(2, 4, true);
-    assert_eq!(
-        story.found(),
-        [Violation::RegisterWentBack {
-            token: 4,
-            largest: 5
-        }]
-    );
-    let story = Story::default().wrote(1, 5, true).wrote(2, 5, false);
-    assert_eq!(story.found(), [Violation::RefusedFreshToken { token: 5 }]);
-}
-
-#[test]
-fn a_release_that_takes_another_holders_lock_is_found() {
-    let story = Story::default()
-        .takes(10, 1, 1, 50)
-        .loses(50, 1, "expired")
-        .takes(60, 2, 2, 90)
-        .tell(70, 1, What::Releasing { held: false })
-        .tell(71, 1, What::Released { clean: Some(true) });
-    assert_eq!(story.found(), [Violation::ForeignRelease { by: 1 }]);
-}
-
-#[test]
-fn a_lock_that_is_gone_before_its_time_needs_a_cause() {
-    let robbed = Violation::LostWithoutCause { holder: 1 };
-    let held = Story::default().takes(10, 1, 1, 50);
-    assert_eq!(
-        held.clone().loses(30, 1, "stolen").found(),
-        vec![robbed.clone()]
-    );
-    let gone = held.clone().tell(30, 1, What::Releasing { held: true });
-    let gone = gone.tell(31, 1, What::Released { clean: Some(false) });
-    assert_eq!(gone.found(), [robbed]);
-    let broken = held.interfered(29);
-    assert_eq!(broken.loses(30, 1, "broken").found(), []);
-}
-
-#[test]
-fn a_signal_after_the_deadline_is_late() {
-    let held = Story::default().takes(10, 1, 1, 50);
-    assert_eq!(held.clone().loses(55, 1, "expired").found(), []);
-    assert_eq!(
-        held.loses(56, 1, "expired").found(),
-        [Violation::LateSignal { holder: 1, by: 6 }]
-    );
-}
-
-#[test]
-fn a_lock_that_is_held_after_its_end_is_found() {
-    let held = Story::default().takes(10, 1, 1, 50);
-    let seen = What::Held { until: Some(80) };
-    let rose = Violation::HeldAfterLoss { holder: 1 };
-    assert_eq!(
-        held.clone().tell(49, 1, seen.clone()).found(),
-        [],
-        "renewed in time"
-    );
-    assert_eq!(
-        held.clone().tell(51, 1, seen.clone()).found(),
-        vec![rose.clone()]
-    );
-    assert_eq!(
-        held.loses(30, 1, "max_hold").tell(31, 1, seen).found(),
-        [rose]
-    );
-}
-
-#[test]
-fn a_wait_for_a_free_lock_that_is_too_long_is_found() {
-    let free = Story::default()
-        .takes(10, 1, 1, 50)
-        .asks(15, 2, Access::Exclusive)
-        .gives_back(20, 1);
-    assert_eq!(free.clone().granted(120, 2, 2, 200).found(), []);
-    let late = free.clone().granted(121, 2, 2, 200);
-    assert_eq!(late.found(), [Violation::Starved { waiter: 2 }]);
-    let disturbed = free.interfered(60);
-    assert_eq!(disturbed.granted(121, 2, 2, 200).found(), []);
-}
-
-#[test]
-fn what_is_left_at_the_end_is_found() {
-    let story = Story::default().left(1, 0, 2);
-    assert_eq!(
-        story.found(),
-        [Violation::LeftBehind {
-            holders: 0,
-            waiters: 2
-        }]
-    );
+        .granted(6, 2, 3, 50)
 }

@@ -10,8 +10,8 @@ use crate::world::World;
 
 /// All packets between some clients and some servers are dropped silently.
 pub(super) fn partition(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
-    let clients = draw(rng, &world.client_hosts());
-    let servers = draw(rng, &world.server_hosts());
+    let clients = draw(rng, &world.clients.hosts());
+    let servers = draw(rng, &world.fleet.hosts());
     world.network.partition(&refs(&clients), &refs(&servers));
     until_healed(format!("{} and {}", names(&clients), names(&servers)))
 }
@@ -19,10 +19,10 @@ pub(super) fn partition(world: &mut World, rng: &mut Rng) -> io::Result<Injected
 /// All hosts are on one side or on the other: the leader of the servers, one server with it at
 /// most, and some clients; and the rest.
 pub(super) fn split(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
-    let mut one = draw(rng, &world.client_hosts());
-    one.push(world.server_hosts()[leader(world, rng)].clone());
-    let mut other = world.client_hosts();
-    other.extend(world.server_hosts());
+    let mut one = draw(rng, &world.clients.hosts());
+    one.push(world.fleet.hosts()[leader(world, rng)].clone());
+    let mut other = world.clients.hosts();
+    other.extend(world.fleet.hosts());
     other.retain(|host| one.iter().all(|own| own.name() != host.name()));
     world.network.partition(&refs(&one), &refs(&other));
     until_healed(format!("{} and {}", names(&one), names(&other)))
@@ -31,8 +31,8 @@ pub(super) fn split(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
 /// Packets of one direction are lost between some clients and some servers: connections are half
 /// open.
 pub(super) fn half_open(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
-    let mut from = draw(rng, &world.client_hosts());
-    let mut to = draw(rng, &world.server_hosts());
+    let mut from = draw(rng, &world.clients.hosts());
+    let mut to = draw(rng, &world.fleet.hosts());
     if rng.chance(500) {
         std::mem::swap(&mut from, &mut to);
     }
@@ -44,8 +44,8 @@ pub(super) fn half_open(world: &mut World, rng: &mut Rng) -> io::Result<Injected
 
 /// Connections of a client are reset on one side only.
 pub(super) fn reset(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
-    let mut at = rng.pick(&world.client_hosts()).clone();
-    let mut peer = rng.pick(&world.server_hosts()).clone();
+    let mut at = rng.pick(&world.clients.hosts()).clone();
+    let mut peer = rng.pick(&world.fleet.hosts()).clone();
     if rng.chance(500) {
         std::mem::swap(&mut at, &mut peer);
     }
@@ -56,7 +56,7 @@ pub(super) fn reset(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
 /// The leader and the other servers do not hear of each other. Connections are reset on the side of
 /// the others, which elect another leader at once; or on none.
 pub(super) fn peers(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
-    let mut others = world.server_hosts();
+    let mut others = world.fleet.hosts();
     let leader = others.remove(leader(world, rng));
     let how = if rng.chance(700) {
         others
@@ -74,7 +74,7 @@ pub(super) fn peers(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
 /// later.
 pub(super) fn power_loss(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
     let place = leader(world, rng);
-    let host = world.server_hosts().remove(place);
+    let host = world.fleet.hosts().remove(place);
     world.network.power_off(&host);
     lasting(host.name().to_owned(), move |world| {
         world.fleet.restart_host(place);
@@ -92,7 +92,7 @@ fn until_healed(met: String) -> io::Result<Injected> {
 
 /// The server that grants locks, or any.
 fn leader(world: &World, rng: &mut Rng) -> usize {
-    let any = || rng.index(world.server_hosts().len());
+    let any = || rng.index(world.fleet.hosts().len());
     world.fleet.leader().unwrap_or_else(any)
 }
 

@@ -51,7 +51,7 @@ impl Network {
         let setup =
             format!("link set lo up\nlink add {BRIDGE} type bridge\nlink set {BRIDGE} up\n");
         ip(Some(&switch), &setup)?;
-        let rules = BridgeRules::new(&switch)?;
+        tool(Some(&switch), &NFT, TABLE)?;
         let subnet = Subnet::reserve()?;
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl Network {
         let inner = NetworkInner {
             hosts: Mutex::new(Vec::new()),
             interface: interface.clone(),
-            rules: Mutex::new(rules),
+            rules: Mutex::default(),
             subnet,
             switch,
         };
@@ -107,9 +107,10 @@ impl Network {
     /// Drops whatever the hosts of one side send to those of the other, in both directions.
     pub fn partition(&self, one: &[&NetworkHost], other: &[&NetworkHost]) {
         self.inner.change(|rules| {
-            for (a, b) in pairs(one, other) {
-                rules.pairs.insert((a.address(), b.address()));
-                rules.pairs.insert((b.address(), a.address()));
+            for a in one.iter().map(|host| host.address()) {
+                for b in other.iter().map(|host| host.address()) {
+                    rules.pairs.extend([(a, b), (b, a)]);
+                }
             }
         });
     }
@@ -160,18 +161,7 @@ struct BridgeRules {
 }
 
 impl BridgeRules {
-    /// No rules, in a namespace that has a bridge.
-    fn new(switch: &NetworkNamespace) -> io::Result<Self> {
-        let rules = Self::default();
-        tool(Some(switch), &NFT, TABLE)?;
-        Ok(rules)
-    }
-
-    /// Replaces all rules atomically.
-    fn apply(&self, switch: &NetworkNamespace) -> io::Result<()> {
-        tool(Some(switch), &NFT, &self.commands()).map(drop)
-    }
-
+    /// Replaces all rules, atomically.
     fn commands(&self) -> String {
         let mut commands = String::new();
         let pairs = self.pairs.iter().map(|(from, to)| format!("{from} . {to}"));
@@ -227,7 +217,7 @@ impl NetworkInner {
     fn change(&self, change: impl FnOnce(&mut BridgeRules)) {
         let mut rules = lock(&self.rules);
         change(&mut rules);
-        rules.apply(&self.switch).expect("nft takes the rules");
+        tool(Some(&self.switch), &NFT, &rules.commands()).expect("nft takes the rules");
     }
 }
 
@@ -236,14 +226,6 @@ impl Drop for NetworkInner {
         // It would also go with the other end, a moment after the address can be given again.
         drop(ip(None, &format!("link del {}\n", self.interface)));
     }
-}
-
-fn pairs<'a>(
-    one: &'a [&NetworkHost],
-    other: &'a [&NetworkHost],
-) -> impl Iterator<Item = (&'a NetworkHost, &'a NetworkHost)> {
-    one.iter()
-        .flat_map(move |a| other.iter().map(move |b| (*a, *b)))
 }
 
 const BRIDGE: &str = "bridge0";

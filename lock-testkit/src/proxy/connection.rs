@@ -130,10 +130,10 @@ async fn read<T>(
     pending::<()>().await;
 }
 
-/// Waits until the peer closes the connection, and answers nothing.
 /// A server that executes a request may close later.
 const READ_WITHIN: Duration = Duration::from_millis(100);
 
+/// Waits until the peer closes the connection, and answers nothing.
 async fn closed(peer: &mut TcpStream) {
     let mut unread = [0; 1024];
     while let Ok(1..) = peer.read(&mut unread).await {}

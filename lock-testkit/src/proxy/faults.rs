@@ -93,11 +93,6 @@ impl FaultPlan {
             proxy.set_reachable(reachable);
         }
     }
-
-    /// Drops what is planned.
-    pub fn clear(&self) {
-        self.proxies.iter().for_each(Proxy::clear);
-    }
 }
 
 impl fmt::Debug for FaultPlan {

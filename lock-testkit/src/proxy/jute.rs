@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::protocol::{
-    ClientRequest, Messages, Parsed, Protocol, RecordFields, ReplyFate, ServerMessage, Unread,
+    ClientRequest, Parsed, Protocol, RecordFields, ReplyFate, ServerMessage, Unread,
 };
 use crate::lock;
 use crate::servers::Reply;
@@ -11,7 +11,8 @@ use crate::servers::Reply;
 /// The protocol of `ZooKeeper`, whose records are called jute: frames with their length before them.
 ///
 /// Replies have the number of their request, but clients take one that is missing among them for a
-/// broken server. So nothing overtakes here, and what is lost ends the connection, as with TCP.
+/// broken server, and an event that overtakes the reply that set its watch finds no watch there. So
+/// nothing overtakes here, and what is lost ends the connection, as with TCP.
 #[derive(Default)]
 pub(super) struct Jute {
     /// Whether the client has sent its first request, which alone has no header.
@@ -33,9 +34,6 @@ pub(super) enum JuteTicket {
 
 impl Protocol for Jute {
     type Ticket = JuteTicket;
-
-    // An event that overtakes the reply that set its watch finds no watch at the client.
-    const MESSAGES: Messages = Messages::InOrder;
 
     fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<JuteTicket>> {
         frame(bytes, |fields| {

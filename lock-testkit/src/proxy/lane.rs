@@ -14,7 +14,6 @@ pub(super) struct Lane<T> {
     passing: UnboundedSender<Item<T>>,
 }
 
-/// The other end of a lane.
 pub(super) struct LaneExit<T> {
     ordered: LaneQueue<T>,
     passing: LaneQueue<T>,
@@ -29,7 +28,6 @@ pub(super) struct Item<T> {
     pub(super) end: Option<ConnectionEnd>,
 }
 
-/// How a connection ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ConnectionEnd {
     /// Closed by the client or the server.

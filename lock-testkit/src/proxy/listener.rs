@@ -112,10 +112,10 @@ async fn run(
             order = orders.recv() => {
                 let Some((order, done)) = order else { return };
                 match order {
-                    ProxyOrder::Accept => door = door.opened(),
+                    ProxyOrder::Accept => door.open_again(),
                     ProxyOrder::Cut => clients.cut().await,
                     ProxyOrder::HalfOpen => drop(clients.cut.send_replace(Cut::Client)),
-                    ProxyOrder::Refuse => door = door.closed(),
+                    ProxyOrder::Refuse => door.listener = None,
                 }
                 // The sender of the order waits for this, or has panicked.
                 done.send(()).ok();
@@ -190,21 +190,9 @@ impl ProxyPort {
         })
     }
 
-    fn opened(self) -> Self {
-        let listener = self
-            .listener
-            .unwrap_or_else(|| listen(self.address).expect("its own port"));
-        Self {
-            listener: Some(listener),
-            ..self
-        }
-    }
-
-    fn closed(self) -> Self {
-        Self {
-            listener: None,
-            ..self
-        }
+    fn open_again(&mut self) {
+        let listen = || listen(self.address).expect("its own port");
+        self.listener.get_or_insert_with(listen);
     }
 
     async fn next(&mut self) -> TcpStream {

@@ -16,7 +16,6 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use polylock_core::memory::Reachable;
@@ -195,11 +194,6 @@ impl Proxy {
         let watch = Watch::new(Box::new(move |push: &Push| matches(push)));
         lock(&self.plans.push_watches).push(watch.clone());
         watch
-    }
-
-    /// How many commands came from the clients.
-    pub fn commands(&self) -> usize {
-        self.plans.commands.load(Ordering::SeqCst)
     }
 
     /// How many connections came from the clients.

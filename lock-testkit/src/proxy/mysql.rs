@@ -1,9 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use super::protocol::{
-    ClientRequest, Messages, Parsed, Protocol, ReplyFate, ServerMessage, Unread,
-};
+use super::protocol::{ClientRequest, Parsed, Protocol, ReplyFate, ServerMessage, Unread};
 use crate::lock;
 
 /// The protocol of MySQL and MariaDB: a request is one packet, and all that the server sends until the
@@ -23,8 +21,6 @@ struct MySqlExchange {
 
 impl Protocol for MySql {
     type Ticket = ();
-
-    const MESSAGES: Messages = Messages::InOrder;
 
     fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<()>> {
         let mut exchange = lock(&self.0);

@@ -239,10 +239,8 @@ impl<T: Clone + fmt::Debug> fmt::Debug for Watch<T> {
     }
 }
 
-/// What is planned for one proxy.
 #[derive(Default)]
 pub(super) struct Plans {
-    pub(super) commands: AtomicUsize,
     pub(super) planned: Mutex<Vec<Planned>>,
     pub(super) pushes: Mutex<Vec<(Matcher<Push>, PushFate)>>,
     pub(super) watches: Mutex<Vec<Watch>>,
@@ -250,9 +248,8 @@ pub(super) struct Plans {
 }
 
 impl Plans {
-    /// Counts a command and takes the first fate that is planned for it.
+    /// Takes the first fate that is planned for a command.
     pub(super) fn meet(&self, command: &Command) -> Option<Fate> {
-        self.commands.fetch_add(1, Ordering::SeqCst);
         lock(&self.watches).iter().for_each(|w| w.meet(command));
         let mut planned = lock(&self.planned);
         planned.retain(|planned| !planned.is_over());

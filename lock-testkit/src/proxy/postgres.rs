@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use super::protocol::{
-    ClientRequest, Messages, Parsed, Protocol, RecordFields, ReplyFate, ServerMessage, Unread,
+    ClientRequest, Parsed, Protocol, RecordFields, ReplyFate, ServerMessage, Unread,
 };
 use crate::lock;
 
@@ -22,8 +22,6 @@ struct PostgresExchange {
 
 impl Protocol for Postgres {
     type Ticket = ();
-
-    const MESSAGES: Messages = Messages::InOrder;
 
     fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<()>> {
         let mut exchange = lock(&self.0);

@@ -9,7 +9,7 @@ pub(super) trait Protocol: Default + Send + Sync {
     type Ticket: Copy + Send + Sync;
 
     /// How unsolicited messages are ordered among the replies.
-    const MESSAGES: Messages;
+    const MESSAGES: Messages = Messages::InOrder;
 
     /// The first request of the bytes.
     fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<Self::Ticket>>;
@@ -27,8 +27,6 @@ pub(super) struct Bytes;
 
 impl Protocol for Bytes {
     type Ticket = ();
-
-    const MESSAGES: Messages = Messages::InOrder;
 
     fn request(&self, _: &[u8]) -> Parsed<ClientRequest<()>> {
         Err(Unread::Foreign)
@@ -60,7 +58,6 @@ pub enum Wire {
 /// What the bytes begin with, and its length.
 pub(super) type Parsed<T> = Result<(T, usize), Unread>;
 
-/// Why bytes are not read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unread {
     /// They are something else, and so is all that follows.
@@ -69,13 +66,11 @@ pub(super) enum Unread {
     Incomplete,
 }
 
-/// What a client asks for.
 pub(super) struct ClientRequest<T> {
     pub(super) args: Vec<Vec<u8>>,
     pub(super) ticket: T,
 }
 
-/// What a server says.
 pub(super) enum ServerMessage {
     /// An unsolicited message.
     Message(Vec<Reply>),
@@ -92,7 +87,6 @@ pub(super) enum Messages {
     Passing,
 }
 
-/// What becomes of a reply.
 #[derive(Clone, Copy, Default)]
 pub(super) enum ReplyFate {
     #[default]

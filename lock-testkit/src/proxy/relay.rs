@@ -78,7 +78,6 @@ impl<'a, P: Protocol> Relay<'a, P> {
         }
     }
 
-    /// Called when a request leaves for the server, before it does.
     pub(super) fn sent(&self, (ticket, fate): Leaving<P>) {
         self.protocol.sent(ticket, fate);
     }

@@ -364,7 +364,6 @@ struct ClusterConfig {
     nodes: Vec<Addresses>,
 }
 
-/// Where a node listens.
 #[derive(Clone, Copy)]
 struct Addresses {
     address: Ipv4Addr,
@@ -405,13 +404,11 @@ impl ClusterConfig {
         lines.concat()
     }
 
-    /// The slots of this master.
     fn slots(&self, master: usize) -> RangeInclusive<u16> {
         let bound = |at: usize| u16::try_from(at * SLOTS / self.masters).expect("a slot");
         bound(master)..=bound(master + 1) - 1
     }
 
-    /// The master of this node, if it is a replica.
     fn master_of(&self, node: usize) -> Option<usize> {
         (node >= self.masters).then(|| (node - self.masters) % self.masters)
     }
@@ -430,7 +427,6 @@ fn id(node: usize) -> String {
     format!("{}{node:04x}", "a".repeat(36))
 }
 
-/// The id of a master's ghost.
 fn ghost(master: usize) -> String {
     format!("{}{master:04x}", "e".repeat(36))
 }

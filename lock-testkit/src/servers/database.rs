@@ -29,10 +29,8 @@ pub(super) struct Dialect {
     pub(super) client: fn(&DatabaseClient<'_>) -> io::Result<Command>,
     /// The rows that it has printed.
     pub(super) rows: fn(&str) -> Vec<Vec<String>>,
-    /// Counts the connections of `test`; a condition on the database may follow.
+    /// Counts the connections of `test`.
     pub(super) count: &'static str,
-    /// That condition, before the name in quotes.
-    pub(super) of_database: &'static str,
     /// Makes a database of `test`, before its name and after it.
     pub(super) create: (&'static str, &'static str),
 }
@@ -71,7 +69,8 @@ impl DatabaseServer {
 
     /// How many connections the user `test` has, as the server tells.
     pub fn connections(&self) -> usize {
-        self.client().connections(None)
+        let rows = self.sql(self.dialect.count);
+        rows[0][0].parse().expect("a number")
     }
 
     /// Makes an empty database of the user `test` with a name of its own, and returns its URL.
@@ -116,22 +115,10 @@ impl SharedDatabase {
         self.dialect.url("test", &self.address(), &name)
     }
 
-    /// The URL of the superuser for the same database.
-    pub fn admin_url(&self, database: &str) -> String {
-        let user = self.dialect.superuser;
-        self.dialect.url(user, &self.address(), name(database))
-    }
-
     /// Runs statements in the database of this URL, as [`DatabaseServer::sql`] does.
     pub fn sql(&self, database: &str, text: &str) -> Vec<Vec<String>> {
         let rows = self.client(name(database)).run(text);
         rows.expect("the server does it")
-    }
-
-    /// How many connections the user `test` has to the database of this URL.
-    pub fn connections(&self, database: &str) -> usize {
-        let name = name(database);
-        self.client(name).connections(Some(name))
     }
 
     /// Finds the one of this run, or starts it.
@@ -196,17 +183,6 @@ impl DatabaseClient<'_> {
         let made = self.run(&format!("{before}{name}{after}"));
         made.expect("the server does it");
         name
-    }
-
-    fn connections(&self, database: Option<&str>) -> usize {
-        let Dialect {
-            count, of_database, ..
-        } = self.dialect;
-        let only = database.map(|name| format!(" AND {of_database} = '{name}'"));
-        let rows = self.run(&format!("{count}{}", only.unwrap_or_default()));
-        rows.expect("the server does it")[0][0]
-            .parse()
-            .expect("a number")
     }
 }
 

@@ -54,7 +54,7 @@ impl EtcdServer {
                 peer: free_port()?,
                 ..options.clone()
             };
-            ServerProcess::start_at(free_port()?, options).map(Self)
+            ServerProcess::start_at(free_port()?, options.setup.clone(), options).map(Self)
         })
     }
 
@@ -96,7 +96,7 @@ impl EtcdServer {
                     ..options.clone()
                 };
                 options.setup.host = host.clone();
-                ServerProcess::start_at(free_port()?, options).map(Self)
+                ServerProcess::start_at(free_port()?, options.setup.clone(), options).map(Self)
             });
             let servers = starts.collect::<io::Result<Vec<_>>>()?;
             let deadline = Instant::now() + START_TIMEOUT;
@@ -146,10 +146,6 @@ impl EtcdOptions {
 }
 
 impl Service for EtcdOptions {
-    fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
     fn configure(&self, _: &Site<'_>) -> io::Result<()> {
         Ok(())
     }

@@ -29,7 +29,8 @@ impl MariaDbServer {
     #[must_use]
     pub fn start(options: MariaDbOptions) -> Self {
         started("MariaDB", move || {
-            let process = ServerProcess::start_at(free_port()?, options.clone())?;
+            let (port, setup) = (free_port()?, options.setup.clone());
+            let process = ServerProcess::start_at(port, setup, options.clone())?;
             Ok(Self(DatabaseServer::new(process, &DIALECT)))
         })
     }
@@ -50,7 +51,6 @@ static DIALECT: Dialect = Dialect {
     client,
     rows,
     count: "SELECT count(*) FROM information_schema.processlist WHERE user = 'test'",
-    of_database: "db",
     create: ("CREATE DATABASE ", ""),
 };
 
@@ -140,10 +140,6 @@ const TLS: [(&str, &str); 3] = [
 ];
 
 impl Service for MariaDbOptions {
-    fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
     fn accounts(&self) -> &'static [&'static str] {
         &["mysql", "nobody"]
     }
@@ -180,7 +176,6 @@ impl Service for MariaDbOptions {
     }
 }
 
-/// Makes the data of a new server in its directory.
 fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
     let server = program("mariadbd")?;
     let template = Template {

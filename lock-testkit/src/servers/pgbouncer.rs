@@ -99,7 +99,6 @@ impl PgBouncer {
         }
         let config = config.into_iter();
         let pooler = Pooler {
-            setup: Setup::default(),
             server,
             users: users.to_vec(),
             databases: databases.to_owned(),
@@ -108,7 +107,7 @@ impl PgBouncer {
                 .collect(),
         };
         started("PgBouncer", || {
-            ServerProcess::start_at(free_port()?, pooler.clone()).map(Self)
+            ServerProcess::start_at(free_port()?, Setup::default(), pooler.clone()).map(Self)
         })
     }
 }
@@ -118,7 +117,6 @@ deref_to!(PgBouncer, 0: ServerProcess);
 /// A pooler before the server of a port.
 #[derive(Clone, Debug)]
 struct Pooler {
-    setup: Setup,
     server: u16,
     users: Vec<(String, String)>,
     /// More lines of the section `[databases]`.
@@ -127,10 +125,6 @@ struct Pooler {
 }
 
 impl Service for Pooler {
-    fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
     fn accounts(&self) -> &'static [&'static str] {
         &["postgres", "nobody"]
     }

@@ -12,7 +12,7 @@ use super::database::{DatabaseClient, Dialect, feed};
 use super::port::free_port;
 use super::process::Account;
 use super::server_process::{Service, Setup, Site, deref_to, setup_options, started, wait};
-use super::template::{DATA, Template, remove_if_there, run};
+use super::template::{DATA, Template, if_there, run};
 use super::{DatabaseServer, ServerProcess, SharedDatabase, TestCertificates};
 
 /// One PostgreSQL server, killed when the value is dropped.
@@ -40,7 +40,7 @@ impl PostgresServer {
 
     /// Starts one at this port; fails if another program has bound it in the meantime.
     fn start_at(port: u16, options: PostgresOptions) -> io::Result<Self> {
-        let process = ServerProcess::start_at(port, options.clone())?;
+        let process = ServerProcess::start_at(port, options.setup.clone(), options.clone())?;
         let server = DatabaseServer::new(process, &DIALECT);
         Ok(Self { server, options })
     }
@@ -77,7 +77,6 @@ static DIALECT: Dialect = Dialect {
     client: psql,
     rows,
     count: "SELECT count(*) FROM pg_stat_activity WHERE usename = 'test'",
-    of_database: "datname",
     create: ("CREATE DATABASE ", " OWNER test"),
 };
 
@@ -269,10 +268,6 @@ struct Primary {
 }
 
 impl Service for PostgresOptions {
-    fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
     fn accounts(&self) -> &'static [&'static str] {
         &["postgres", "nobody"]
     }
@@ -303,8 +298,8 @@ impl Service for PostgresOptions {
 
     fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {
         // The process in the file is gone, and another one may have its id now.
-        remove_if_there(&site.dir.join(DATA).join(PID_FILE))?;
         let data = site.dir.join(DATA);
+        if_there(fs::remove_file(data.join(PID_FILE)))?;
         Ok(vec![program("postgres")?.into(), "-D".into(), data.into()])
     }
 
@@ -346,7 +341,6 @@ fn program(name: &str) -> io::Result<PathBuf> {
         .ok_or_else(|| io::Error::other(format!("no PostgreSQL is installed in {PLACE}")))
 }
 
-/// Makes the data of a new server in its directory.
 fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
     let initdb = program("initdb")?;
     let template = Template {

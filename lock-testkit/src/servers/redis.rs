@@ -9,7 +9,7 @@ use rustix::process::Pid;
 use super::port::free_port;
 use super::process::LOG;
 use super::server_process::{Service, Setup, Site, at_once, deref_to, setup_options, started};
-use super::template::remove_if_there;
+use super::template::if_there;
 use super::tls::{ClientCertificate, TestCertificates};
 use super::{Reply, RespClient, ServerProcess};
 
@@ -31,7 +31,7 @@ impl RedisServer {
 
     /// Starts one at this port; fails if another program has bound it in the meantime.
     pub(super) fn start_at(port: u16, options: RedisOptions) -> io::Result<Self> {
-        let process = ServerProcess::start_at(port, options.clone())?;
+        let process = ServerProcess::start_at(port, options.setup.clone(), options.clone())?;
         Ok(Self { process, options })
     }
 
@@ -67,13 +67,6 @@ impl RedisServer {
     /// If it does not answer within 5 s.
     pub fn try_command(&self, args: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
         self.options.connect(self.dir())?.command(args)
-    }
-
-    /// A connection past the client under test, with all rights, for commands that belong together
-    /// such as a write and `WAIT`.
-    pub fn connect(&self) -> RespClient {
-        let client = self.options.connect(self.dir());
-        client.expect("the server answers")
     }
 }
 
@@ -200,10 +193,6 @@ impl RedisOptions {
 }
 
 impl Service for RedisOptions {
-    fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
     fn configure(&self, site: &Site<'_>) -> io::Result<()> {
         for (name, content) in &self.files {
             fs::write(site.dir.join(name), content)?;
@@ -237,7 +226,7 @@ impl Service for RedisOptions {
 
     fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {
         // The files of a killed server would look like those of one that starts.
-        remove_if_there(&site.dir.join(SOCKET))?;
+        if_there(fs::remove_file(site.dir.join(SOCKET)))?;
         let mut words = vec!["redis-server".into(), CONFIG.into()];
         words.extend(self.sentinel.then(|| "--sentinel".into()));
         Ok(words)

@@ -96,16 +96,10 @@ impl RedisSentinels {
         &self.servers[self.master_place()]
     }
 
-    /// The other server.
-    pub fn replica(&self) -> &RedisServer {
-        let master = self.master_place();
-        let other = (0..self.servers.len()).find(|place| *place != master);
-        &self.servers[other.expect("there is a replica")]
-    }
-
     /// Waits until the replica has all that the master has at this moment.
     pub fn wait_for_replica(&self) {
-        let (master, replica) = (self.master(), self.replica());
+        let place = self.master_place();
+        let (master, replica) = (&self.servers[place], &self.servers[1 - place]);
         wait_until_in_sync(replica);
         let offset = |server| info(server, "master_repl_offset")?.parse::<u64>().ok();
         let goal = offset(master);
@@ -118,12 +112,6 @@ impl RedisSentinels {
         let old = self.master_place();
         let order = self.sentinels[0].command(&["SENTINEL", "FAILOVER", Self::MASTER]);
         assert_eq!(order.text().as_deref(), Some("OK"));
-        self.wait_for_fail_over(old);
-    }
-
-    /// Waits until all Sentinels take the other server for the master, and it agrees. `old` is the
-    /// place of the former master in [`servers`](Self::servers).
-    pub fn wait_for_fail_over(&self, old: usize) {
         wait("the Sentinels have another master", || {
             self.sentinels
                 .iter()

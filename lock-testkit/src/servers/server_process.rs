@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use super::process::{Account, LOG, ServerChild};
 use super::shared::SharedServer;
+use super::template::scratch;
 use crate::clock::ShiftedClock;
 use crate::lock;
 use crate::network::NetworkHost;
@@ -26,14 +27,12 @@ pub struct ServerProcess {
     process: Mutex<ServerChild>,
     dir: TempDir,
     port: u16,
+    setup: Setup,
     service: Box<dyn Service>,
 }
 
 /// What one kind of server needs to run, and how it shows that it serves.
 pub(super) trait Service: Debug + Send + Sync {
-    /// What its options have in common with those of others.
-    fn setup(&self) -> &Setup;
-
     /// If this process runs as root, the first of these users that exists runs the server; without
     /// any, the user of this process.
     fn accounts(&self) -> &'static [&'static str] {
@@ -184,21 +183,25 @@ impl ServerProcess {
     /// Starts a server at this port and waits until it serves. The error is
     /// [`AddrInUse`](io::ErrorKind::AddrInUse) if another program has taken the port, and has the log of
     /// the server.
-    pub(super) fn start_at(port: u16, service: impl Service + 'static) -> io::Result<Self> {
+    pub(super) fn start_at(
+        port: u16,
+        setup: Setup,
+        service: impl Service + 'static,
+    ) -> io::Result<Self> {
         let account = Account::of(service.accounts())?;
-        let dir = tempfile::Builder::new().prefix("polylock-").tempdir()?;
-        account.give(dir.path())?;
+        let dir = scratch(&account)?;
         let site = Site {
             dir: dir.path(),
             port,
             account: &account,
         };
         service.configure(&site)?;
-        let process = launch(&service, &site)?;
+        let process = launch(&setup, &service, &site)?;
         Ok(Self {
             process: Mutex::new(process),
             dir,
             port,
+            setup,
             service: Box::new(service),
         })
     }
@@ -210,12 +213,12 @@ impl ServerProcess {
 
     /// Its host, if it has one of its own.
     pub fn host(&self) -> Option<&NetworkHost> {
-        self.service.setup().host.as_ref()
+        self.setup.host.as_ref()
     }
 
     /// `127.0.0.1:PORT`, or with the address of its host.
     pub fn address(&self) -> String {
-        format!("{}:{}", self.service.setup().address(), self.port)
+        format!("{}:{}", self.setup.address(), self.port)
     }
 
     /// Its directory, with its configuration, its data and the file `log`.
@@ -256,7 +259,7 @@ impl ServerProcess {
         };
         let deadline = Instant::now() + PORT_TIMEOUT;
         *process = started("it", || {
-            let launched = launch(&*self.service, &site);
+            let launched = launch(&self.setup, &*self.service, &site);
             launched.map_err(|error| match Instant::now() > deadline {
                 true => io::Error::other(error),
                 false => error,
@@ -288,7 +291,7 @@ impl ServerProcess {
     }
 
     fn clock(&self) -> ShiftedClock {
-        assert!(self.service.setup().has_clock, "started without a clock");
+        assert!(self.setup.has_clock, "started without a clock");
         ShiftedClock::in_dir(self.dir()).expect("the directory takes files")
     }
 
@@ -298,11 +301,10 @@ impl ServerProcess {
 }
 
 /// Starts the server of a directory that has all it needs, and waits until it serves.
-fn launch(service: &dyn Service, site: &Site<'_>) -> io::Result<ServerChild> {
+fn launch(setup: &Setup, service: &dyn Service, site: &Site<'_>) -> io::Result<ServerChild> {
     // The log of a killed server would look as if the new one was ready or its port was taken.
     fs::write(site.dir.join(LOG), "")?;
     site.account.give(&site.dir.join(LOG))?;
-    let setup = service.setup();
     let mut words = Vec::new();
     if setup.has_clock {
         words = ShiftedClock::in_dir(site.dir)?.words();

@@ -49,7 +49,7 @@ impl Template<'_> {
                 make(draft.path())?;
                 // The rename is atomic, and the draft can be on another disk.
                 let copied = place.with_extension("draft");
-                remove_dir_if_there(&copied)?;
+                if_there(fs::remove_dir_all(&copied))?;
                 copy_all(&draft.path().join(DATA), &copied)?;
                 fs::rename(copied, &place)?;
             }
@@ -73,16 +73,9 @@ pub(super) fn scratch(account: &Account) -> io::Result<TempDir> {
     Ok(dir)
 }
 
-/// Removes a file that may not be there.
-pub(super) fn remove_if_there(file: &Path) -> io::Result<()> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
-fn remove_dir_if_there(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
+/// The removal of what may not be there.
+pub(super) fn if_there(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }

@@ -22,23 +22,18 @@ use crate::mutants::Mutation;
 
 /// One process's connection to the store.
 pub(crate) struct SimLock {
-    world: Arc<SimWorld>,
-    process: Arc<SimProcess>,
+    connection: Arc<SimConnection>,
     engine: Engine,
-    renewer: Arc<SimRenewer>,
     /// The id of every acquisition of a client that reuses it.
     only_id: LeaseId,
 }
 
 impl SimLock {
     pub(crate) fn new(world: Arc<SimWorld>, process: Arc<SimProcess>, engine: Engine) -> Self {
-        let renewer = Arc::new(SimRenewer::new(Arc::clone(&world), Arc::clone(&process)));
         let only_id = engine.lease_id();
         Self {
-            world,
-            process,
+            connection: Arc::new(SimConnection { world, process }),
             engine,
-            renewer,
             only_id,
         }
     }
@@ -46,14 +41,15 @@ impl SimLock {
     /// Sends the same claim again and again, so that an attempt whose reply was lost counts. In a
     /// queue of the store each request is a heartbeat, and a grant may come between two of them.
     async fn attempt(&self, mut attempt: SimAttempt<'_>) -> Result<LockGuard> {
+        let SimConnection { world, process } = &*self.connection;
         let request = attempt.request;
         let wait = match request.wait() {
-            Wait::Never if self.world.is(Mutation::TriesWait) => Wait::AtMost(LONG),
+            Wait::Never if world.is(Mutation::TriesWait) => Wait::AtMost(LONG),
             wait => wait,
         };
-        let queues = self.world.plan.waiting == Waiting::Push && wait != Wait::Never;
+        let queues = world.plan.waiting == Waiting::Push && wait != Wait::Never;
         let deadline = deadline(wait);
-        let mut mail = Listening::open(&self.process, attempt.id);
+        let mut mail = Listening::open(process, attempt.id);
         let mut beats: Vec<Moment> = Vec::new();
         let mut last = self.failed(request, NoAnswer::TimedOut);
         let mut unanswered = 0;
@@ -63,12 +59,12 @@ impl SimLock {
                 id: attempt.id,
                 mode: request.mode(),
                 ttl: request.ttl(),
-                process: self.process.number(),
+                process: process.number(),
                 beat: beats.len(),
                 queues,
             };
             beats.push(self.engine.now());
-            let answer = self.world.call(&self.process, SimRequest::Acquire(claim));
+            let answer = self.connection.call(SimRequest::Acquire(claim));
             let answer = tokio::select! {
                 biased;
                 grant = mail.grant() => Some(Ok(SimReply::Granted(grant))),
@@ -96,7 +92,7 @@ impl SimLock {
                 None => return Err(last),
             };
             let pause = match queues {
-                true => self.world.plan.beat,
+                true => world.plan.beat,
                 false => self.engine.jitter(MIN_POLL, MAX_POLL),
             };
             let pause = free_in.map_or(pause, |free_in| pause.min(free_in + BIT));
@@ -112,14 +108,14 @@ impl SimLock {
     }
 
     fn contended(&self, request: &AcquireRequest) -> Error {
-        if self.world.is(Mutation::ContentionAsError) {
+        if self.connection.world.is(Mutation::ContentionAsError) {
             return unavailable(NoAnswer::Reset).with_key(request.key());
         }
         Error::new(ErrorKind::Contended, "the lock is held").with_key(request.key())
     }
 
     fn failed(&self, request: &AcquireRequest, cause: NoAnswer) -> Error {
-        if self.world.is(Mutation::ErrorAsContention) {
+        if self.connection.world.is(Mutation::ErrorAsContention) {
             return Error::new(ErrorKind::Contended, "the lock is held").with_key(request.key());
         }
         unavailable(cause).with_key(request.key())
@@ -177,7 +173,7 @@ impl DistributedLock for SimLock {
         capabilities.fencing = Fencing::Strong;
         capabilities.permits = true;
         capabilities.shared = true;
-        capabilities.waiting = self.world.plan.waiting;
+        capabilities.waiting = self.connection.world.plan.waiting;
         capabilities
     }
 
@@ -198,7 +194,7 @@ impl DistributedLock for SimLock {
 impl fmt::Debug for SimLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SimLock")
-            .field("process", &self.process)
+            .field("connection", &self.connection)
             .finish_non_exhaustive()
     }
 }
@@ -217,30 +213,33 @@ struct SimAttempt<'a> {
 
 impl<'a> SimAttempt<'a> {
     fn new(lock: &SimLock, request: &'a AcquireRequest) -> Self {
-        let reused = lock.world.is(Mutation::IdReused);
+        let world = &lock.connection.world;
+        let reused = world.is(Mutation::IdReused);
         let id = if reused {
             lock.only_id
         } else {
             lock.engine.lease_id()
         };
-        lock.world.bind(id, request.class());
-        let folds = lock.world.is(Mutation::FoldsNames);
+        world.bind(id, request.class());
+        let folds = world.is(Mutation::FoldsNames);
         let folded = LockKey::new(request.key().as_str().to_ascii_lowercase());
         let key = folded.ok().filter(|_| folds);
         let key = key.unwrap_or_else(|| request.key().clone());
         let remote = Remote {
-            world: Arc::clone(&lock.world),
-            process: Arc::clone(&lock.process),
+            connection: Arc::clone(&lock.connection),
             key: key.clone(),
             id,
             ttl: request.ttl(),
         };
-        let lease = Arc::new(SimLease::new(remote, Arc::clone(&lock.renewer)));
+        let lease = Arc::new(SimLease {
+            remote,
+            tokens: Mutex::default(),
+        });
         // Armed before anything is sent: from here on, a drop undoes the claim.
         let pending = lock
             .engine
             .pending(request.key(), Arc::clone(&lease) as _, request.ttl());
-        let forgets = lock.world.is(Mutation::AcknowledgedOnly);
+        let forgets = world.is(Mutation::AcknowledgedOnly);
         Self {
             request,
             key,
@@ -258,7 +257,7 @@ impl<'a> SimAttempt<'a> {
         let sent = sent.unwrap_or(Moment::from_nanos(0));
         let now = lock.engine.now();
         let over = now.since(sent) + self.request.ttl() / 10 >= self.request.ttl();
-        let sent = match lock.world.mutation {
+        let sent = match lock.connection.world.mutation {
             Some(Mutation::DeadlineFromReply) => now,
             Some(Mutation::LateGrant) if over => now,
             _ => sent,
@@ -290,7 +289,6 @@ impl Drop for SimAttempt<'_> {
 /// One acquisition on the simulated store.
 struct SimLease {
     remote: Remote,
-    renewer: Arc<SimRenewer>,
     /// The token of the holder and the last one that is reserved for hand-overs.
     tokens: Mutex<(u64, u64)>,
 }
@@ -298,22 +296,13 @@ struct SimLease {
 /// What it takes to talk to the store about one acquisition.
 #[derive(Clone)]
 struct Remote {
-    world: Arc<SimWorld>,
-    process: Arc<SimProcess>,
+    connection: Arc<SimConnection>,
     key: LockKey,
     id: LeaseId,
     ttl: Duration,
 }
 
 impl SimLease {
-    fn new(remote: Remote, renewer: Arc<SimRenewer>) -> Self {
-        Self {
-            remote,
-            renewer,
-            tokens: Mutex::default(),
-        }
-    }
-
     fn take(&self, tokens: (u64, u64)) {
         *lock(&self.tokens) = tokens;
     }
@@ -323,17 +312,17 @@ impl SimLease {
     }
 
     fn is(&self, mutation: Mutation) -> bool {
-        self.remote.world.is(mutation)
+        self.remote.connection.world.is(mutation)
     }
 }
 
 impl Remote {
     async fn release(&self) -> Result<Released> {
-        let noted = self.world.releasing(self.id);
+        let noted = self.connection.world.releasing(self.id);
         let request = SimRequest::Release(self.key.clone(), self.id);
-        let answer = self.world.call(&self.process, request).await;
+        let answer = self.connection.call(request).await;
         if answer.is_ok() {
-            self.world.answered_release(self.id, noted);
+            self.connection.world.answered_release(self.id, noted);
         }
         match answer {
             Ok(SimReply::Released(true)) => Ok(Released::Clean),
@@ -349,12 +338,12 @@ impl Remote {
     /// Says that the lock is released, and goes on renewing it for a while.
     fn renew_after_release(&self) -> Released {
         let remote = self.clone();
-        self.process.run(async move {
+        self.connection.process.run(async move {
             for _ in 0..6 {
                 sleep(remote.ttl / 3).await;
                 let due = RenewalRequest::new(remote.key.clone(), remote.id, remote.ttl);
                 let request = SimRequest::Renew(vec![due]);
-                drop(remote.world.call(&remote.process, request).await);
+                drop(remote.connection.call(request).await);
             }
             drop(remote.release().await);
         });
@@ -365,7 +354,7 @@ impl Remote {
 #[async_trait]
 impl Lease for SimLease {
     fn liveness(&self) -> Liveness {
-        let renewer = Arc::clone(&self.renewer) as Arc<dyn Renewer>;
+        let renewer = Arc::clone(&self.remote.connection) as Arc<dyn Renewer>;
         Liveness::Renewed {
             id: self.remote.id,
             renewer,
@@ -411,25 +400,24 @@ impl fmt::Debug for SimLease {
     }
 }
 
-/// Renews the leases of one process together.
-struct SimRenewer {
+/// The way of one process to the store, which renews its leases together.
+struct SimConnection {
     world: Arc<SimWorld>,
     process: Arc<SimProcess>,
 }
 
-impl SimRenewer {
-    fn new(world: Arc<SimWorld>, process: Arc<SimProcess>) -> Self {
-        Self { world, process }
+impl SimConnection {
+    async fn call(&self, request: SimRequest) -> SimResult {
+        self.world.call(&self.process, request).await
     }
 }
 
 #[async_trait]
-impl Renewer for SimRenewer {
+impl Renewer for SimConnection {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         self.world.renewing(due.iter().map(|due| due.id));
         let optimistic = self.world.is(Mutation::SilenceIsConsent);
-        let request = SimRequest::Renew(due.to_vec());
-        let answer = self.world.call(&self.process, request).await;
+        let answer = self.call(SimRequest::Renew(due.to_vec())).await;
         let state = |held| match held {
             true => LeaseState::Held,
             false => LeaseState::Lost(LostReason::Stolen),
@@ -443,9 +431,9 @@ impl Renewer for SimRenewer {
     }
 }
 
-impl fmt::Debug for SimRenewer {
+impl fmt::Debug for SimConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimRenewer")
+        f.debug_struct("SimConnection")
             .field("process", &self.process)
             .finish_non_exhaustive()
     }

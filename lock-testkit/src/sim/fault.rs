@@ -1,7 +1,5 @@
 //! The kinds of faults of a history.
 
-use std::fmt;
-
 use crate::variants;
 
 variants! {
@@ -31,11 +29,5 @@ variants! {
         RestartedStore => "restarts",
         /// Requests of a process do not arrive, or replies, or both.
         Unreachable => "partitions",
-    }
-}
-
-impl fmt::Display for SimFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

@@ -111,8 +111,7 @@ impl Mutation {
         seeds.into_iter().find_map(|seed| {
             let outcome = Simulation::new(seed).with_mutation(self).run();
             let mut violations = outcome.violations.into_iter();
-            let violation =
-                violations.find(|violation| Some(violation.kind()) == self.violates())?;
+            let violation = violations.find(|found| Some(found.kind) == self.violates())?;
             Some((seed, violation))
         })
     }
@@ -123,7 +122,7 @@ async fn finish(world: &Arc<SimWorld>, findings: &mut Vec<SimViolation>) {
     let mut found = |kind, what: String| findings.push(SimViolation::new(kind, world.now(), what));
     sleep(world.plan.work_ends).await;
     let until = world.now() + MAX_OPERATION_TIME;
-    while !world.are_all_idle() {
+    while !world.machines().iter().all(|it| it.process.is_idle()) {
         if world.now() > until {
             let book = world.log.book();
             let waiting = book.operations.iter().filter(|o| o.is_open()).count();
@@ -192,11 +191,5 @@ impl SimWorld {
             .iter()
             .filter(holds)
             .any(|operation| operation.lingers)
-    }
-
-    fn are_all_idle(&self) -> bool {
-        self.machines()
-            .iter()
-            .all(|machine| machine.process.is_idle())
     }
 }

@@ -40,14 +40,8 @@ impl Tally {
             *self.faults.entry(*fault).or_default() += number;
         }
     }
-
-    /// How often a kind of fault was injected.
-    pub fn faults(&self, fault: SimFault) -> usize {
-        self.faults.get(&fault).copied().unwrap_or(0)
-    }
 }
 
-/// What is judged.
 struct JudgedHistory<'a> {
     world: &'a SimWorld,
     book: &'a Book,

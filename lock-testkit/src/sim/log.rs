@@ -61,7 +61,6 @@ pub(crate) struct LoggedValidity {
     pub(crate) expiry: Option<Duration>,
 }
 
-/// How an acquisition ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AcquireOutcome {
     Acquired,
@@ -70,7 +69,6 @@ pub(crate) enum AcquireOutcome {
     Failed(ErrorKind),
 }
 
-/// How a guard ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum GuardEnding {
     Abandoned,
@@ -86,11 +84,6 @@ impl SimLog {
 
     pub(crate) fn fault(&self, fault: SimFault) {
         *self.book().faults.entry(fault).or_default() += 1;
-    }
-
-    /// Writes a line.
-    pub(crate) fn note(&self, at: Duration, what: fmt::Arguments<'_>) {
-        self.book().note(at, what);
     }
 }
 

@@ -56,7 +56,6 @@ pub(crate) struct SimPush {
     pub(crate) grant: SimGrant,
 }
 
-/// Why there is no answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum NoAnswer {
     /// Nothing listens; the request was not done.

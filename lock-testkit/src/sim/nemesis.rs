@@ -56,7 +56,8 @@ fn inject(world: &Arc<SimWorld>, rng: &mut Rng) {
             world.log.fault(SimFault::PausedProcess);
             world.note(format_args!("process {number} is paused"));
             victim.pause();
-            world.pause_begins(number);
+            let pause = (number, world.now(), Duration::MAX);
+            world.log.book().pauses.push(pause);
             world.after(lasts, move |world| resume(world, number));
         }
         6 | 7 => {
@@ -118,11 +119,6 @@ impl SimWorld {
         of_process
             .take(8)
             .any(|o| o.is_open() && o.acquired_at().is_some())
-    }
-
-    fn pause_begins(&self, process: usize) {
-        let now = self.now();
-        self.log.book().pauses.push((process, now, Duration::MAX));
     }
 
     fn pause_ends(&self, process: usize) {

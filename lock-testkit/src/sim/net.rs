@@ -163,14 +163,12 @@ impl Net {
     }
 }
 
-/// What happens to one request and its reply.
 struct RequestFate {
     /// When its copies arrive.
     request: Vec<Duration>,
     reply: Return,
 }
 
-/// What becomes of a reply.
 #[derive(Clone, Copy)]
 enum Return {
     After(Duration),

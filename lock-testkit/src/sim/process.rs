@@ -97,7 +97,6 @@ impl SimProcess {
         });
     }
 
-    /// Whether the workload is done.
     pub(crate) fn is_idle(&self) -> bool {
         self.workers.load(Ordering::SeqCst) == 0
     }
@@ -195,7 +194,6 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Opens a mailbox.
     pub(crate) fn open(process: &Arc<SimProcess>, id: LeaseId) -> Self {
         let (mailbox, grants) = unbounded_channel();
         lock(&process.mail).insert(id, mailbox);

@@ -6,7 +6,8 @@ use std::time::Duration;
 /// Something that must not happen.
 #[derive(Clone, Debug)]
 pub struct SimViolation {
-    kind: ViolationKind,
+    /// What is wrong.
+    pub kind: ViolationKind,
     pub(super) at: Duration,
     what: String,
 }
@@ -54,11 +55,6 @@ pub enum ViolationKind {
 impl SimViolation {
     pub(crate) fn new(kind: ViolationKind, at: Duration, what: String) -> Self {
         Self { kind, at, what }
-    }
-
-    /// What is wrong.
-    pub fn kind(&self) -> ViolationKind {
-        self.kind
     }
 }
 

@@ -80,7 +80,7 @@ impl SimWorld {
     }
 
     pub(crate) fn note(&self, what: std::fmt::Arguments<'_>) {
-        self.log.note(self.now(), what);
+        self.log.book().note(self.now(), what);
     }
 
     /// A process, if it lives.

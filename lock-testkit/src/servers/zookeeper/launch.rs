@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{CommandPort, ZooKeeperOptions, ask, mode};
 use crate::servers::port::free_port;
 use crate::servers::process::{Account, LOG};
-use crate::servers::server_process::{START_TIMEOUT, Service, Setup, Site};
+use crate::servers::server_process::{START_TIMEOUT, Service, Site};
 use crate::servers::template::{self, Template};
 
 /// When a start is complete.
@@ -25,10 +25,6 @@ pub(super) enum Ready {
 }
 
 impl Service for ZooKeeperOptions {
-    fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
     fn configure(&self, site: &Site<'_>) -> io::Result<()> {
         let home = site.dir.to_string_lossy();
         let address = self.setup.address();

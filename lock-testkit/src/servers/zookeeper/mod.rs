@@ -37,7 +37,7 @@ impl ZooKeeperServer {
     fn start_at(port: u16, options: ZooKeeperOptions) -> io::Result<Self> {
         Ok(Self {
             secure_port: options.secure_port,
-            process: ServerProcess::start_at(port, options)?,
+            process: ServerProcess::start_at(port, options.setup.clone(), options)?,
         })
     }
 
@@ -68,14 +68,17 @@ impl ZooKeeperServer {
     /// If it does not answer within 5 s.
     pub fn try_four_letter(&self, word: &str) -> io::Result<String> {
         let (host, port) = (self.host(), self.port());
-        four_letter(CommandPort { host, port }, word)
+        ask(CommandPort { host, port }, word, Duration::from_secs(5))
     }
 
     /// One value of `mntr`, such as `zk_watch_count`; none if it has no such number.
     ///
     /// Every four-letter word, this one too, adds to `zk_packets_received`.
     pub fn mntr(&self, name: &str) -> Option<i64> {
-        value(&self.four_letter("mntr"), name)
+        let mntr = self.four_letter("mntr");
+        mntr.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'))
+            .and_then(|value| value.trim().parse().ok())
     }
 
     /// `standalone`, `leader` or `follower`; none while it does not serve.
@@ -181,16 +184,6 @@ impl SharedZooKeeper {
         format!("zk://{}", self.address())
     }
 
-    /// Asks the first server with one of the four-letter words.
-    pub fn four_letter(&self, word: &str) -> String {
-        four_letter(door(self.ports[0]), word).expect("the server answers")
-    }
-
-    /// One value of `mntr`, such as `zk_watch_count`, of the first server.
-    pub fn mntr(&self, name: &str) -> Option<i64> {
-        value(&self.four_letter("mntr"), name)
-    }
-
     /// Finds the one of this run, or starts it.
     fn join(name: &str, start: impl Fn() -> Vec<ZooKeeperServer>) -> Self {
         let processes = || {
@@ -216,12 +209,8 @@ struct CommandPort<'a> {
     port: u16,
 }
 
-/// Asks with one of the four-letter words, on a connection of its own, and waits for up to 5 s.
-fn four_letter(door: CommandPort<'_>, word: &str) -> io::Result<String> {
-    ask(door, word, Duration::from_secs(5))
-}
-
-/// The same, with so much time for connecting and so much for each part of the answer.
+/// Asks with one of the four-letter words, on a connection of its own, with so much time for connecting
+/// and so much for each part of the answer.
 fn ask(door: CommandPort<'_>, word: &str, patience: Duration) -> io::Result<String> {
     let address = SocketAddr::from((address(door.host), door.port));
     // A host reaches itself through every fault.
@@ -231,13 +220,6 @@ fn ask(door: CommandPort<'_>, word: &str, patience: Duration) -> io::Result<Stri
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
-}
-
-/// One value of `mntr`, where it is a whole number.
-fn value(mntr: &str, name: &str) -> Option<i64> {
-    mntr.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'))
-        .and_then(|value| value.trim().parse().ok())
 }
 
 /// The part of the server, as `srvr` tells it: `standalone`, `leader` or `follower`; none while it

@@ -1,4 +1,4 @@
-//! Private servers: each kind lives and ends, and its clock and its mode are what a test asks for.
+//! Private servers: they live and end, and their clocks are what a test asks for.
 
 mod clock;
 mod lifecycle;

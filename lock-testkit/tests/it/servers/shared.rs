@@ -1,4 +1,4 @@
-//! The servers that the tests of a run share.
+//! A server that the tests of a run share.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -6,32 +6,18 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio, id};
 
-use lock_testkit::servers::{PostgresServer, ZooKeeperEnsemble};
+use lock_testkit::servers::PostgresServer;
 
 use crate::eventually;
 
+/// Two processes at a time and one that comes when they are gone get the same.
 #[test]
 fn postgres_of_a_run_is_one_and_ends_with_its_owner() {
-    one_for_all("postgres_of_a_run", || {
-        format!("127.0.0.1:{}", PostgresServer::shared().port())
-    });
-}
-
-#[test]
-fn the_zookeeper_ensemble_of_a_run_is_one_and_ends_with_its_owner() {
-    one_for_all("the_zookeeper_ensemble_of_a_run", || {
-        ZooKeeperEnsemble::shared().address()
-    });
-}
-
-/// Two processes at a time and one that comes when they are gone get the same.
-#[expect(clippy::print_stdout, reason = "tells the process that started it")]
-fn one_for_all(test: &str, addresses: fn() -> String) {
     if env::var_os("TELL").is_some() {
-        println!("at //{}", addresses());
+        println!("at //127.0.0.1:{}", PostgresServer::shared().port());
         return;
     }
-    let (mut owner, dir) = owner(test);
+    let (mut owner, dir) = owner();
     let output = owner.stdout.take().expect("output");
     let mut told = BufReader::new(output)
         .lines()
@@ -42,7 +28,7 @@ fn one_for_all(test: &str, addresses: fn() -> String) {
     let mut input = owner.stdin.take().expect("input");
     input.write_all(b"\n").expect("the owner lives");
     assert_eq!(first, told.next().expect("three"));
-    let serves = || first.split(',').any(|at| TcpStream::connect(at).is_ok());
+    let serves = || TcpStream::connect(&first).is_ok();
     assert!(serves() && dir.exists());
     owner.kill().expect("it is killed");
     // Not reaped yet: a zombie is gone.
@@ -51,13 +37,13 @@ fn one_for_all(test: &str, addresses: fn() -> String) {
 }
 
 /// Runs this test as a test runner does: twice at a time, and once more after a line.
-fn owner(test: &str) -> (Child, PathBuf) {
-    let run = format!("of-{}-{test}", id());
+fn owner() -> (Child, PathBuf) {
+    let run = format!("of-{}", id());
     let script = r#""$0" "$@" & "$0" "$@"; wait; read -r _; "$0" "$@"; read -r _"#;
     let owner = Command::new("sh")
         .args(["-c", script])
         .arg(env::current_exe().expect("a path"))
-        .args([test, "--nocapture"])
+        .args(["postgres_of_a_run", "--nocapture"])
         .env("TELL", "1")
         .env("NEXTEST_RUN_ID", &run)
         .stdin(Stdio::piped())
