@@ -74,15 +74,22 @@ async fn a_renewal_that_is_late_cuts_no_extension() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_lost_stays_lost() {
-    let locks = Fake::new();
-    let guard = manual(&locks, secs(10)).await;
-    tokio::time::sleep(millis(8_900)).await;
-    locks.state().delay = millis(200);
-    let error = guard.renew_for(secs(60)).await.expect_err("it was late");
-    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-    assert_eq!(guard.lost().reason(), Some(LostReason::Expired));
-    let error = guard.renew_for(secs(60)).await.expect_err("it is lost");
-    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    for extends in [false, true] {
+        let locks = Fake::new();
+        let guard = manual(&locks, secs(10)).await;
+        tokio::time::sleep(millis(8_900)).await;
+        locks.state().delay = millis(200);
+        let late = match extends {
+            true => guard.renew_for(secs(60)).await,
+            false => guard.renew().await,
+        };
+        assert_eq!(late.expect_err("it was late").kind(), ErrorKind::Lost);
+        assert_eq!(guard.lost().reason(), Some(LostReason::Expired));
+        tokio::time::sleep(secs(1)).await;
+        assert!(!guard.is_held(), "extends: {extends}");
+        let error = guard.renew_for(secs(60)).await.expect_err("it is lost");
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    }
 
     let locks = Fake::new();
     let guard = manual(&locks, secs(10)).await;
@@ -180,45 +187,37 @@ async fn an_extension_does_not_outlast_a_least_hold_that_no_renewal_confirms() {
     assert!(other.try_lock("k").await.unwrap().is_some());
 }
 
-/// Releases a lock with a min hold of 5 s before the renewal that is held back arrives.
-async fn assert_ends_in_time(locks: &Fake, guard: LockGuard) {
-    let late = locks.state().held_back.take();
-    guard.release().await.expect("it is held");
-    locks.state().held_back = late;
-    locks.let_arrive();
-    tokio::time::sleep(secs(4)).await;
-    assert!(locks.is_taken());
-    tokio::time::sleep(secs(2)).await;
-    assert!(!locks.is_taken());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dropped_extension_that_is_late_does_not_outlast_the_least_hold() {
-    let locks = Fake::new();
-    let request = locks.request("k").ttl(secs(10)).min_hold(secs(5));
-    let guard = request.acquire().await.expect("it is free");
-    locks.state().held_back = Some(Vec::new());
-    tokio::select! {
-        biased;
-        _ = guard.renew_for(secs(600)) => panic!("it takes a while"),
-        () = settle() => {}
-    }
-    assert_ends_in_time(&locks, guard).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_dropped_renewal_that_is_late_does_not_outlast_the_min_hold() {
-    let locks = Fake::new();
-    let request = locks.request("k").ttl(secs(60)).min_hold(secs(5));
-    let request = request.manual_renewal();
-    let guard = request.acquire().await.expect("it is free");
-    locks.state().held_back = Some(Vec::new());
-    tokio::select! {
-        biased;
-        _ = guard.renew() => panic!("it takes a while"),
-        () = settle() => {}
+    for (extends, ttl) in [(false, 60), (true, 10)] {
+        let locks = Fake::new();
+        let request = locks.request("k").ttl(secs(ttl)).min_hold(secs(5));
+        let request = match extends {
+            true => request,
+            false => request.manual_renewal(),
+        };
+        let guard = request.acquire().await.expect("it is free");
+        locks.state().held_back = Some(Vec::new());
+        let renewal = async {
+            match extends {
+                true => guard.renew_for(secs(600)).await,
+                false => guard.renew().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = renewal => panic!("it takes a while"),
+            () = settle() => {}
+        }
+        let late = locks.state().held_back.take();
+        guard.release().await.expect("it is held");
+        locks.state().held_back = late;
+        locks.let_arrive();
+        tokio::time::sleep(secs(4)).await;
+        assert!(locks.is_taken(), "extends: {extends}");
+        tokio::time::sleep(secs(2)).await;
+        assert!(!locks.is_taken(), "extends: {extends}");
     }
-    assert_ends_in_time(&locks, guard).await;
 }
 
 /// The reply to one by hand says nothing of the other one.
