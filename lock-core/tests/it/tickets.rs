@@ -162,21 +162,6 @@ async fn the_deadline_counts_from_before_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_that_is_lost_is_asked_for_again() {
-    for fault in [Fault::LostReply, Fault::Duplicated, Fault::LostRequest] {
-        let (store, ticket) = ticket().await;
-        store.faults().plan(Request::Adopt, fault);
-        let guard = store.adopt(&ticket).await.unwrap();
-        assert!(left(&guard) <= secs(27), "{fault:?}");
-        assert!(guard.fencing_token() > ticket.fencing_token());
-        tokio::time::sleep(secs(60)).await;
-        assert!(guard.is_held(), "{fault:?}");
-        assert_eq!(guard.release().await.unwrap(), Released::Clean);
-        assert!(is_free(&store).await, "{fault:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_server_that_was_out_of_reach_for_longer_than_the_ttl_grants_a_whole_lease() {
     let store = memory();
     let guard = store.lock("k").await.unwrap();
