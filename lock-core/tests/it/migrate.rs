@@ -11,7 +11,7 @@ use polylock_core::engine::{Engine, OsEntropy, Spawn, Task, VirtualClock};
 use polylock_core::layers::{Event, EventKind, Migrate, Observe, Observer};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
-use polylock_core::{Fencing, LostReason, Owner, Wait};
+use polylock_core::{LostReason, Owner, Wait};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -317,21 +317,6 @@ async fn a_waiter_for_the_new_lock_that_loses_the_old_one_is_notified() {
     drop(blocker);
     settle().await;
     assert_eq!(stores.is_free().await, (true, true));
-}
-
-#[tokio::test(start_paused = true)]
-async fn refuses_what_it_cannot_keep() {
-    let stores = Move::new();
-    let both = stores.both();
-    let mut guard = both.lock("k").await.unwrap();
-    let error = guard.downgrade().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(guard.is_held());
-    drop(guard);
-    assert!(both.admin().is_none());
-    // The numbers of two counters cannot be compared.
-    assert_eq!(both.capabilities().fencing, Fencing::Unavailable);
-    assert_eq!(both.lock("k").await.unwrap().fencing_token(), None);
 }
 
 /// Begins a shutdown as soon as a lock is lost.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use polylock_core::blocking::{BlockingLock, block_on};
 use polylock_core::engine::{Engine, OnRuntime, OsEntropy, Spawn, Task, VirtualClock};
-use polylock_core::layers::{LocalQueue, Migrate};
+use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason};
@@ -328,25 +328,6 @@ async fn a_short_first_lease_is_extended_as_well() {
     assert_eq!(guard.valid_until(), Some(Instant::now() + secs(540)));
     tokio::time::sleep(secs(60)).await;
     assert_eq!(locks.state().renewals, 1, "it has more than its ttl");
-}
-
-#[tokio::test(start_paused = true)]
-async fn both_leases_of_a_migration_are_extended() {
-    let (old, new) = (memory(), memory());
-    let locks = Migrate::new(Arc::new(old.client()), Arc::new(new.client()));
-    let guard = locks.lock("k").await.unwrap();
-    guard
-        .renew_for(secs(600))
-        .await
-        .expect("it is held on both");
-    for store in [&old, &new] {
-        plan_all(store, Request::Renew, Fault::Silence);
-    }
-    tokio::time::sleep(secs(500)).await;
-    assert!(guard.is_held());
-    for store in [&old, &new] {
-        assert!(store.client().try_lock("k").await.unwrap().is_none());
-    }
 }
 
 #[test]
