@@ -162,23 +162,6 @@ async fn run_does_not_poll_work_again_after_a_suspension() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expiring_warns_ahead_and_follows_renewals() {
-    let locks = memory();
-    let guard = manual(&locks, secs(10)).await;
-    let began = Instant::now();
-    let warning = tokio::spawn(guard.expiring(secs(2)));
-    tokio::time::sleep(secs(5)).await;
-    guard.renew().await.unwrap();
-    warning.await.unwrap();
-    assert_eq!(
-        began.elapsed().as_secs(),
-        12,
-        "5 s, and 2 s before the 9 s after that are over"
-    );
-    assert!(guard.is_held());
-}
-
-#[tokio::test(start_paused = true)]
 async fn expiring_warns_before_max_hold_ends_the_lock() {
     let (locks, began) = (memory(), Instant::now());
     let request = locks.request("k").max_hold(secs(60));

@@ -33,15 +33,6 @@ async fn assert_is_worth_nothing(store: &Memory, ticket: &Ticket) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_that_is_not_adopted_ends_with_its_lease() {
-    let (store, ticket) = ticket().await;
-    let left = ticket.valid_until().duration_since(SystemTime::now());
-    assert!(left.unwrap() <= secs(27), "{ticket:?}");
-    tokio::time::sleep(secs(30)).await;
-    assert_is_worth_nothing(&store, &ticket).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_ticket_of_a_lock_that_was_broken_is_worth_nothing() {
     let (store, ticket) = ticket().await;
     store.break_lock(&key(), "test").await.unwrap();
