@@ -126,14 +126,6 @@ fn a_url_in_the_wrong_place_is_not_repeated() {
 }
 
 #[test]
-fn a_url_in_place_of_a_file_is_not_repeated() {
-    let result = loader(&[]).load("redis://app:s3ntinel@cache");
-    let printed = printed(&result);
-    assert!(printed.contains("there is an error in ***"), "{printed}");
-    assert!(!printed.contains(SECRET), "{printed}");
-}
-
-#[test]
 fn a_variable_or_a_flag_with_a_password_is_not_repeated() {
     let wrong = [
         "redis://app:s3ntinel@",
