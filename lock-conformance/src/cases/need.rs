@@ -91,11 +91,16 @@ impl Need {
                 let renewed = guard.renew_for(case.ttl()).await;
                 let error = renewed.expect_err("it was extended");
                 assert_eq!(error.kind(), ErrorKind::Unsupported);
-                assert!(guard.is_held(), "the refusal cost the lock");
-                guard.release().await.expect("a held lock is released");
-                if client.admin().is_some() {
+                if let Some(admin) = client.admin() {
+                    let id = LeaseId::random(&OsEntropy::default());
+                    let renewed = admin.renew_lease(&key, id, case.ttl()).await;
+                    assert!(is_unsupported(&renewed), "{renewed:?}");
+                    let released = admin.release_lease(&key, id).await;
+                    assert!(is_unsupported(&released), "{released:?}");
                     assert!(is_unsupported(&adopted(case, &client).await));
                 }
+                assert!(guard.is_held(), "the refusal cost the lock");
+                guard.release().await.expect("a held lock is released");
             }
             Self::Permits => {
                 let limit = super::two();

@@ -155,31 +155,21 @@ async fn a_straggler_with_an_old_key_runs_nothing_while_the_run_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_failed_is_due_at_once() {
+async fn a_job_that_failed_for_a_key_is_due_at_once() {
     let store = memory();
-    let keyed = |name: &str| {
-        let once = Once::for_key(Arc::new(store.client()), JOB, "2026-11-25").unwrap();
-        once.label(label(name))
-    };
-    let pairs = [
-        (instance(&store, "a"), instance(&store, "b")),
-        (keyed("a"), keyed("b")),
-    ];
-    for (here, there) in pairs {
-        let failed = here.run(async |_| Err::<(), _>("no paper")).await.unwrap();
-        assert!(matches!(failed, OnceOutcome::Failed("no paper")));
-        let last = there.last_run().await.unwrap().unwrap();
-        assert_eq!(
-            (last.label.clone(), last.outcome),
-            (label("a"), RunOutcome::Failed)
-        );
-        let again = there.run(async |run| {
-            assert_eq!(run.last_run(), Some(&last));
-            Ok::<_, String>(())
-        });
-        assert!(matches!(again.await.unwrap(), OnceOutcome::Ran(())));
-        assert_eq!(outcome(&here).await, "skipped");
-    }
+    let once = Once::for_key(Arc::new(store.client()), JOB, "2026-11-25").unwrap();
+    let once = once.label(label("a"));
+    let failed = once.run(async |_| Err::<(), _>("no paper")).await.unwrap();
+    assert!(matches!(failed, OnceOutcome::Failed("no paper")));
+    let last = once.last_run().await.unwrap().unwrap();
+    let expected = (label("a"), RunOutcome::Failed);
+    assert_eq!((last.label.clone(), last.outcome), expected);
+    let again = once.run(async |run| {
+        assert_eq!(run.last_run(), Some(&last));
+        Ok::<_, String>(())
+    });
+    assert!(matches!(again.await.unwrap(), OnceOutcome::Ran(())));
+    assert_eq!(outcome(&once).await, "skipped");
 }
 
 #[tokio::test(start_paused = true)]
@@ -297,20 +287,27 @@ async fn a_job_that_panics_is_due_and_holds_no_lock() {
 async fn a_run_that_is_dropped_by_the_panic_of_another_future_is_cancelled() {
     let (store, outcomes) = (memory(), Arc::<Outcomes>::default());
     let once = instance(&store, "a").observer(Arc::<Outcomes>::clone(&outcomes));
-    let panics = tokio::spawn(async move {
-        let begun = Arc::new(Notify::new());
-        let run = once.run(|_| {
-            begun.notify_one();
-            pending::<Result<(), String>>()
-        });
-        let neighbor = async {
-            begun.notified().await;
-            assert!(once.last_run().await.is_err(), "a broken neighbor");
-        };
-        drop(tokio::join!(run, neighbor));
+    let panics = tokio::spawn({
+        let once = once.clone();
+        async move {
+            let begun = Arc::new(Notify::new());
+            let run = once.run(|_| {
+                begun.notify_one();
+                pending::<Result<(), String>>()
+            });
+            let neighbor = async {
+                begun.notified().await;
+                assert!(once.last_run().await.is_err(), "a broken neighbor");
+            };
+            drop(tokio::join!(run, neighbor));
+        }
     });
     assert!(panics.await.unwrap_err().is_panic());
     assert_eq!(*lock(&outcomes.0), ["cancelled"]);
+    sleep(millis(1)).await;
+    let dropped = once.run(|_| pending::<Result<(), String>>());
+    assert!(timeout(millis(100), dropped).await.is_err());
+    assert_eq!(*lock(&outcomes.0), ["cancelled"; 2], "without a panic");
 }
 
 #[tokio::test(start_paused = true)]

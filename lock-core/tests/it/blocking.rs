@@ -1,34 +1,11 @@
 //! Locks for code without `async`.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use polylock_core::blocking::{BlockingLock, block_on};
 use polylock_core::memory::Memory;
 use polylock_core::{AcquireRequest, ErrorKind, LockKey, LostReason, Mode, Released, Wait};
-
-#[test]
-fn threads_are_served_one_at_a_time() {
-    let locks = BlockingLock::new(Memory::new());
-    let (inside, visits) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        for _ in 0..16 {
-            scope.spawn(|| {
-                for _ in 0..50 {
-                    let guard = locks.lock("key").unwrap();
-                    let others = inside.fetch_add(1, Ordering::SeqCst);
-                    assert_eq!(others, 0, "two threads hold the lock");
-                    thread::yield_now();
-                    visits.fetch_add(1, Ordering::SeqCst);
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    assert_eq!(guard.release().unwrap(), Released::Clean);
-                }
-            });
-        }
-    });
-    assert_eq!(visits.into_inner(), 16 * 50);
-}
 
 #[test]
 fn a_held_lock_is_waited_for_as_long_as_asked() {

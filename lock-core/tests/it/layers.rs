@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use polylock_core::admin::LockAdmin;
 use polylock_core::layers::{Event, LocalQueue, Observe, Observer, Prefix};
-use polylock_core::memory::{Fault, Request};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason};
 
 use super::server::fake::Fake;
-use super::support::{Log, in_time, memory, queued, secs, settle, start};
+use super::support::{in_time, memory, queued, secs, settle, start};
 
 fn key(name: &str) -> LockKey {
     LockKey::new(name).expect("is a key")
@@ -48,43 +47,6 @@ async fn the_longest_key_fits_behind_the_longest_namespace() {
         let error = Prefix::new(Arc::new(memory()), namespace).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{namespace:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_observer_hears_the_life_of_a_lock() {
-    let store = memory();
-    let log = Log::default();
-    let locks = log.of(Arc::new(LocalQueue::new(Arc::new(store.client()))));
-    let first = locks.lock("k").await.unwrap();
-    let (second, _) = tokio::join!(locks.lock("k"), first.release());
-    tokio::time::sleep(Duration::from_secs(11)).await;
-    store.faults().plan(Request::Renew, Fault::LostRequest);
-    tokio::time::sleep(Duration::from_secs(11)).await;
-    store.expire(&key("k"));
-    second.unwrap().lost().into_future().await;
-    let expected = "requested held acquired requested given_up held handed_over acquired renewed \
-                    failing renewed lost";
-    let all = log.take();
-    let mut heard = all.iter();
-    for event in expected.split(' ') {
-        assert!(
-            heard.any(|heard| heard.what == event),
-            "{event} is missing in {all:?}"
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_observer_is_notified_of_callers_that_gave_up() {
-    let store = memory();
-    let log = Log::default();
-    let locks = log.of(Arc::new(LocalQueue::new(Arc::new(store.client()))));
-    let held = store.lock("k").await.unwrap();
-    drop(tokio::time::timeout(Duration::from_secs(1), locks.lock("k")).await);
-    assert!(locks.try_lock("k").await.unwrap().is_none());
-    assert!(held.is_held());
-    let heard: Vec<_> = log.take().iter().map(|entry| entry.what).collect();
-    assert_eq!(heard, ["requested", "cancelled", "requested", "failed"]);
 }
 
 #[tokio::test(start_paused = true)]

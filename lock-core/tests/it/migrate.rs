@@ -2,17 +2,16 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
-use std::time::Duration;
 
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, OsEntropy, Spawn, Task, VirtualClock};
 use polylock_core::layers::{Event, EventKind, Migrate, Observe, Observer};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
-use polylock_core::{Fencing, LostReason, Owner, Wait};
+use polylock_core::{LostReason, Owner, Wait};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -316,57 +315,6 @@ async fn a_waiter_for_the_new_lock_that_loses_the_old_one_is_notified() {
     let error = acquired.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     drop(blocker);
-    settle().await;
-    assert_eq!(stores.is_free().await, (true, true));
-}
-
-#[tokio::test(start_paused = true)]
-async fn refuses_what_it_cannot_keep() {
-    let stores = Move::new();
-    let both = stores.both();
-    let mut guard = both.lock("k").await.unwrap();
-    let error = guard.downgrade().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(guard.is_held());
-    drop(guard);
-    assert!(both.admin().is_none());
-    // The numbers of two counters cannot be compared.
-    assert_eq!(both.capabilities().fencing, Fencing::Unavailable);
-    assert_eq!(both.lock("k").await.unwrap().fencing_token(), None);
-}
-
-/// A fleet of which each process moves on at its own time, but for the two barriers.
-#[tokio::test(start_paused = true)]
-async fn a_fleet_moves_without_two_holders() {
-    let stores = Arc::new(Move::new());
-    let inside = Arc::new(AtomicU32::new(0));
-    let step = Arc::new(tokio::sync::Barrier::new(8));
-    let mut processes = Vec::new();
-    for process in 0..8_u64 {
-        let (stores, inside, step) = (Arc::clone(&stores), Arc::clone(&inside), Arc::clone(&step));
-        processes.push(tokio::spawn(async move {
-            let work = async |locks: &dyn DistributedLock, rounds: u64| {
-                for round in 0..rounds {
-                    let guard = locks.lock("k").await.unwrap();
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
-                    tokio::time::sleep(Duration::from_millis(1 + (process + round) % 3)).await;
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    drop(guard);
-                    tokio::time::sleep(Duration::from_micros(300)).await;
-                }
-            };
-            // The later a process, the later it takes each step.
-            work(&stores.old.client(), 3 + process * 4).await;
-            let both = stores.both();
-            work(&both, 3).await;
-            step.wait().await;
-            work(&both, 3 + process * 4).await;
-            work(&stores.new.client(), 10).await;
-        }));
-    }
-    for process in processes {
-        process.await.unwrap();
-    }
     settle().await;
     assert_eq!(stores.is_free().await, (true, true));
 }

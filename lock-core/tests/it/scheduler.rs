@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
+use polylock_core::LostReason;
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Clock, Moment, VirtualClock};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
-use polylock_core::{LostReason, LostSignal};
 use tokio::time::Instant;
 
 use super::server::lost;
@@ -25,28 +24,6 @@ fn apart() -> (Memory, Memory, Arc<VirtualClock>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loss_comes_at_the_deadline_while_a_renewal_hangs() {
-    let locks = memory();
-    let began = Instant::now();
-    let mut guards = Vec::new();
-    // They travel in one renewal.
-    for key in ["a", "b", "c"] {
-        guards.push(locks.request(key).ttl(secs(10)).acquire().await.unwrap());
-    }
-    plan_all(&locks, Request::Renew, Fault::Silence);
-    for guard in guards {
-        let reason = lost(guard.lost(), secs(60)).await;
-        assert_eq!(reason, Some(LostReason::Unreachable));
-        let after = began.elapsed();
-        assert!(
-            after >= secs(9) && after < millis(9_010),
-            "lost after {after:?}"
-        );
-        assert!(!guard.is_held());
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn without_renewals_a_lock_that_is_not_ours_any_more_is_lost_at_its_end() {
     let locks = memory();
     let guard = manual(&locks, secs(30)).await;
@@ -55,20 +32,6 @@ async fn without_renewals_a_lock_that_is_not_ours_any_more_is_lost_at_its_end() 
     assert_eq!(lost(guard.lost(), secs(26)).await, None);
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(lost(guard.lost(), secs(2)).await, Some(LostReason::Expired));
-}
-
-#[tokio::test(start_paused = true)]
-async fn lost_is_final_even_if_the_server_renews_late() {
-    let locks = memory();
-    let guard = manual(&locks, secs(10)).await;
-    locks
-        .faults()
-        .plan(Request::Renew, Fault::LateReply(millis(1_900)));
-    tokio::time::sleep(millis(8_500)).await;
-    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
-    tokio::time::sleep(secs(1)).await;
-    assert!(!guard.is_held());
-    assert_eq!(guard.lost().reason(), Some(LostReason::Expired));
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,23 +162,6 @@ async fn run_does_not_poll_work_again_after_a_suspension() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expiring_warns_ahead_and_follows_renewals() {
-    let locks = memory();
-    let guard = manual(&locks, secs(10)).await;
-    let began = Instant::now();
-    let warning = tokio::spawn(guard.expiring(secs(2)));
-    tokio::time::sleep(secs(5)).await;
-    guard.renew().await.unwrap();
-    warning.await.unwrap();
-    assert_eq!(
-        began.elapsed().as_secs(),
-        12,
-        "5 s, and 2 s before the 9 s after that are over"
-    );
-    assert!(guard.is_held());
-}
-
-#[tokio::test(start_paused = true)]
 async fn expiring_warns_before_max_hold_ends_the_lock() {
     let (locks, began) = (memory(), Instant::now());
     let request = locks.request("k").max_hold(secs(60));
@@ -252,13 +198,6 @@ async fn renewals_due_together_travel_together() {
     );
     assert!(requests <= 10, "in few requests: {requests}");
     assert!(guards.iter().all(LockGuard::is_held));
-}
-
-async fn lost_after(signal: LostSignal, since: Instant) -> (LostReason, Duration) {
-    (
-        in_time("the loss of the lock", signal).await,
-        since.elapsed(),
-    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -342,8 +281,12 @@ async fn a_deadline_is_kept_whenever_a_renewal_in_company_begins() {
         let began = Instant::now();
         let short = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
         plan_all(&locks, Request::Renew, Fault::Silence);
-        let (_, after) = lost_after(short.lost(), began).await;
-        assert!(after < millis(9_010), "{tenths}: lost after {after:?}");
+        let reason = in_time("the loss of the lock", short.lost()).await;
+        let after = began.elapsed();
+        assert_eq!(reason, LostReason::Unreachable, "{tenths}");
+        let expected = secs(9)..millis(9_010);
+        assert!(expected.contains(&after), "{tenths}: lost after {after:?}");
+        assert!(!short.is_held());
         assert!(long.is_held());
     }
 }

@@ -33,15 +33,6 @@ async fn assert_is_worth_nothing(store: &Memory, ticket: &Ticket) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_that_is_not_adopted_ends_with_its_lease() {
-    let (store, ticket) = ticket().await;
-    let left = ticket.valid_until().duration_since(SystemTime::now());
-    assert!(left.unwrap() <= secs(27), "{ticket:?}");
-    tokio::time::sleep(secs(30)).await;
-    assert_is_worth_nothing(&store, &ticket).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_ticket_of_a_lock_that_was_broken_is_worth_nothing() {
     let (store, ticket) = ticket().await;
     store.break_lock(&key(), "test").await.unwrap();
@@ -159,21 +150,6 @@ async fn the_deadline_counts_from_before_the_request() {
         .plan(Request::Adopt, Fault::LateReply(secs(4)));
     let guard = store.adopt(&ticket).await.unwrap();
     assert_eq!(left(&guard), secs(23));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_reply_that_is_lost_is_asked_for_again() {
-    for fault in [Fault::LostReply, Fault::Duplicated, Fault::LostRequest] {
-        let (store, ticket) = ticket().await;
-        store.faults().plan(Request::Adopt, fault);
-        let guard = store.adopt(&ticket).await.unwrap();
-        assert!(left(&guard) <= secs(27), "{fault:?}");
-        assert!(guard.fencing_token() > ticket.fencing_token());
-        tokio::time::sleep(secs(60)).await;
-        assert!(guard.is_held(), "{fault:?}");
-        assert_eq!(guard.release().await.unwrap(), Released::Clean);
-        assert!(is_free(&store).await, "{fault:?}");
-    }
 }
 
 #[tokio::test(start_paused = true)]

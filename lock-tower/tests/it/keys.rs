@@ -6,7 +6,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use polylock_core::ErrorKind;
 use polylock_core::memory::Reachable;
 use polylock_tower::keys::{Cookie, Header, QueryParam};
-use polylock_tower::{KeyError, KeyExtractor, KeyLockLayer, Keys, LockerBuilder};
+use polylock_tower::{KeyError, KeyExtractor, KeyLockLayer, Keys};
 use tower::Layer as _;
 
 use crate::support::{Scene, handler, send};
@@ -148,26 +148,6 @@ fn cookie_is_found_in_any_list() {
 
 fn gives(keys: Keys) -> impl KeyExtractor {
     move |_: &Parts| Ok(keys.clone())
-}
-
-/// The response to a request whose lock is held by another one.
-#[tokio::test]
-async fn requests_exclude_each_other_if_and_only_if_they_name_the_same() {
-    for (one, other, expected) in [
-        ("key=%2e%2e%2f", "key=../", true),
-        ("key=a+b", "%6bey=a%20b", true),
-        ("key=1&other=2", "other=3&key=1", true),
-        ("key=%C3%A9", "key=e%CC%81", false),
-    ] {
-        let layer = KeyLockLayer::new(Scene::new().locker_with(LockerBuilder::try_only), query());
-        let Keys::One(name) = query().keys(&head(asking(one))).expect("it has a key") else {
-            panic!("several keys")
-        };
-        let _held = layer.locker().lock(name).await.expect("it is free");
-        let service = layer.layer(handler(async |_| "done"));
-        let status = send(&service, asking(other)).await.status;
-        assert_eq!(status == 409, expected, "{one} and {other}");
-    }
 }
 
 #[tokio::test]

@@ -2,8 +2,6 @@
 //! close their connections.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,11 +14,10 @@ use axum::http::{HeaderMap, Request, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use lock_testkit::servers::{Fsync, RedisOptions, RedisServer};
-use polylock_tower::{HeldLock, HoldUntil, KeyLockLayer, Keys, Locker, LockerBuilder};
+use polylock_tower::{HeldLock, KeyLockLayer, Keys, Locker, LockerBuilder};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use crate::support::{
     Event, InTime as _, SOON, Said, Stage, connect, send, spawn, until, until_within,
@@ -180,7 +177,10 @@ async fn a_client_that_closes_its_connection_leaves_the_queue_and_cancels_its_ha
     let locker = locker("memory:", wait).await;
     let stage = Stage::new();
     let router = stage.router(by_path(locker.clone()));
-    let (address, _server) = serve(router, std::future::pending()).await;
+    let server = TcpListener::bind(("127.0.0.1", 0)).await;
+    let server = server.expect("a free port");
+    let address = server.local_addr().expect("it is bound");
+    tokio::spawn(async move { axum::serve(server, router).await.expect("it runs") });
 
     let holder = sent(address).await;
     stage.happened(1).await;
@@ -207,72 +207,6 @@ async fn a_client_that_closes_its_connection_leaves_the_queue_and_cancels_its_ha
         panic!("{events:?}")
     };
     assert!(entered < next && events.len() == 4, "{events:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_does_not_read_is_cut_off_and_its_lock_is_free() {
-    static CHUNK: [u8; 1 << 16] = [0; 1 << 16];
-    // More than the buffers of both sockets take.
-    const CHUNKS: usize = 1 << 10;
-    let max = Duration::from_secs(1);
-    let locker = locker("memory:", |locker| locker).await;
-    let layer = by_path(locker.clone()).with_hold(HoldUntil::BodyEnd { max });
-    let handler = async || {
-        let chunks = (0..CHUNKS).map(|_| Ok::<_, Infallible>(&CHUNK[..]));
-        Body::from_stream(futures_util::stream::iter(chunks))
-    };
-    let router = Router::new().route("/{key}", post(handler).layer(layer));
-    let (address, _server) = serve(router, std::future::pending()).await;
-    let began = Instant::now();
-    let mut slow = sent(address).await;
-    until("it has the lock", || locker.live_keys() == 1).await;
-    until("it is cut off", || locker.live_keys() == 0).await;
-    assert!(began.elapsed() >= max, "after {:?}", began.elapsed());
-    let mut read = Vec::new();
-    // Cut off, the body has no last chunk, or the connection is reset.
-    drop(slow.read_to_end(&mut read).in_time("the end").await);
-    assert!(read.len() < CHUNKS * CHUNK.len(), "{}", read.len());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stops_serves_running_and_queued_requests_and_keeps_no_lock() {
-    let locker = locker("memory:", |locker| locker.wait(SOON * 3)).await;
-    let (stage, stop) = (Stage::new(), Arc::new(Notify::new()));
-    let router = stage.router(by_path(locker.clone()));
-    let (address, server) = serve(router, Arc::clone(&stop).notified_owned()).await;
-    let clients = [sent(address).await, sent(address).await];
-    stage.happened(1).await;
-    until("the other one is queued", || locker.waiters() == 1).await;
-    stop.notify_one();
-    until("it has stopped", || {
-        std::net::TcpStream::connect(address).is_err()
-    })
-    .await;
-    stage.let_go(2);
-    for mut client in clients {
-        let mut answer = String::new();
-        let read = client.read_to_string(&mut answer).in_time("the answer");
-        assert!(
-            read.await.is_ok() && answer.starts_with("HTTP/1.1 200"),
-            "{answer}"
-        );
-    }
-    let ended = server.in_time("the end of the server").await;
-    ended.expect("no panic").expect("it ends well");
-    assert!(locker.shutdown(SOON).await);
-    assert_eq!(locker.live_keys(), 0);
-}
-
-/// Serves on a free port until `stopped`.
-async fn serve(
-    router: Router,
-    stopped: impl Future<Output = ()> + Send + 'static,
-) -> (SocketAddr, JoinHandle<io::Result<()>>) {
-    let server = TcpListener::bind(("127.0.0.1", 0)).await;
-    let server = server.expect("a free port");
-    let address = server.local_addr().expect("it is bound");
-    let serving = axum::serve(server, router).with_graceful_shutdown(stopped);
-    (address, tokio::spawn(async move { serving.await }))
 }
 
 /// A request on a connection of its own.

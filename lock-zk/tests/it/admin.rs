@@ -1,9 +1,6 @@
 //! The operator's view of locks, and breaking them.
 
-use std::time::Duration;
-
 use polylock_core::admin::LockInfo;
-use polylock_core::engine::LeaseId;
 use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, Label, LostReason, Mode};
 use tokio::time::Instant;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
@@ -114,25 +111,5 @@ async fn a_directory_that_may_not_be_read_is_reported() {
     assert_eq!(denied.kind(), ErrorKind::Denied);
     let listed = admin(&locks).list("a").await.expect("it answers");
     assert_eq!(listed.len(), 1);
-    release(guard).await;
-}
-
-#[tokio::test]
-async fn a_session_lease_is_renewed_and_released_only_by_its_session() {
-    let place = Place::new().await;
-    let locks = place.client().await;
-    let guard = take(&locks, "a").await;
-    assert!(guard.lease_id().is_none());
-    let id = LeaseId::from_hex(&"7".repeat(32)).expect("it is an id");
-    let admin = admin(&locks);
-    let renewed = admin
-        .renew_lease(&key("a"), id, Duration::from_secs(30))
-        .await;
-    let refused = renewed.expect_err("it lives with its session");
-    assert_eq!(refused.kind(), ErrorKind::Unsupported);
-    let released = admin.release_lease(&key("a"), id).await;
-    let refused = released.expect_err("it lives with its session");
-    assert_eq!(refused.kind(), ErrorKind::Unsupported);
-    assert!(guard.is_held());
     release(guard).await;
 }

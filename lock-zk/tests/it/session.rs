@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 use zookeeper_client::{Acl, AuthId, Permission};
 
 use crate::support::{
-    Place, SESSION, SOON, assert_error, end_session, granted, is_check, loss, ms, release,
-    release_clean, request, take, token, until, waiting, within,
+    Place, SESSION, SOON, end_session, granted, is_check, loss, ms, release, release_clean,
+    request, take, token, until, waiting, within,
 };
 
 /// The session of the node at this place in line.
@@ -348,27 +348,6 @@ async fn an_outage_that_costs_the_locks_and_not_the_session_costs_no_further_loc
             place.assert_nothing_left(&[&locks, &other], name).await;
         }
     }
-}
-
-#[tokio::test]
-async fn without_a_server_requests_fail_and_the_client_recovers() {
-    let place = Place::new().await;
-    let locks = place.behind_proxy().await;
-    drop(take(&locks, "a").await);
-    place.assert_nothing_left(&[&locks], "a").await;
-    place.disconnect();
-    // Longer than the client's own deadline for the session.
-    sleep(SESSION * 2).await;
-    let began = Instant::now();
-    let error = assert_error(&locks, &within("a", ms(500)), ErrorKind::Unavailable).await;
-    assert!(error.is_retryable(), "{error:?}");
-    assert!(began.elapsed() < ms(1_500), "{:?}", began.elapsed());
-    place.proxy().accept();
-    // The last attempt to open a session may have begun just before.
-    let patient = within("a", SOON * 4);
-    let guard = locks.acquire(&patient).await;
-    release(guard.expect("it is granted")).await;
-    place.assert_nothing_left(&[&locks], "a").await;
 }
 
 #[tokio::test]

@@ -108,18 +108,6 @@ async fn a_renewal_that_hangs_leaves_room_for_another_in_a_short_first_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_of_the_process_renews_what_it_is_handed() {
-    let server = provisional();
-    let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
-    let first = locks.lock("k").await.unwrap();
-    let next = start(&locks, AcquireRequest::new(key()));
-    tokio::time::sleep(secs(1)).await;
-    drop(first);
-    let next = next.await.unwrap();
-    assert_eq!(lost(next.lost(), secs(60)).await, None);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lease_that_is_handed_over_provisionally_is_known_to_be_short() {
     let server = provisional();
     let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use polylock_core::blocking::{BlockingLock, block_on};
 use polylock_core::engine::{Engine, OnRuntime, OsEntropy, Spawn, Task, VirtualClock};
-use polylock_core::layers::{LocalQueue, Migrate};
+use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason};
@@ -74,15 +74,22 @@ async fn a_renewal_that_is_late_cuts_no_extension() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_lost_stays_lost() {
-    let locks = Fake::new();
-    let guard = manual(&locks, secs(10)).await;
-    tokio::time::sleep(millis(8_900)).await;
-    locks.state().delay = millis(200);
-    let error = guard.renew_for(secs(60)).await.expect_err("it was late");
-    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-    assert_eq!(guard.lost().reason(), Some(LostReason::Expired));
-    let error = guard.renew_for(secs(60)).await.expect_err("it is lost");
-    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    for extends in [false, true] {
+        let locks = Fake::new();
+        let guard = manual(&locks, secs(10)).await;
+        tokio::time::sleep(millis(8_900)).await;
+        locks.state().delay = millis(200);
+        let late = match extends {
+            true => guard.renew_for(secs(60)).await,
+            false => guard.renew().await,
+        };
+        assert_eq!(late.expect_err("it was late").kind(), ErrorKind::Lost);
+        assert_eq!(guard.lost().reason(), Some(LostReason::Expired));
+        tokio::time::sleep(secs(1)).await;
+        assert!(!guard.is_held(), "extends: {extends}");
+        let error = guard.renew_for(secs(60)).await.expect_err("it is lost");
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    }
 
     let locks = Fake::new();
     let guard = manual(&locks, secs(10)).await;
@@ -180,45 +187,37 @@ async fn an_extension_does_not_outlast_a_least_hold_that_no_renewal_confirms() {
     assert!(other.try_lock("k").await.unwrap().is_some());
 }
 
-/// Releases a lock with a min hold of 5 s before the renewal that is held back arrives.
-async fn assert_ends_in_time(locks: &Fake, guard: LockGuard) {
-    let late = locks.state().held_back.take();
-    guard.release().await.expect("it is held");
-    locks.state().held_back = late;
-    locks.let_arrive();
-    tokio::time::sleep(secs(4)).await;
-    assert!(locks.is_taken());
-    tokio::time::sleep(secs(2)).await;
-    assert!(!locks.is_taken());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dropped_extension_that_is_late_does_not_outlast_the_least_hold() {
-    let locks = Fake::new();
-    let request = locks.request("k").ttl(secs(10)).min_hold(secs(5));
-    let guard = request.acquire().await.expect("it is free");
-    locks.state().held_back = Some(Vec::new());
-    tokio::select! {
-        biased;
-        _ = guard.renew_for(secs(600)) => panic!("it takes a while"),
-        () = settle() => {}
-    }
-    assert_ends_in_time(&locks, guard).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_dropped_renewal_that_is_late_does_not_outlast_the_min_hold() {
-    let locks = Fake::new();
-    let request = locks.request("k").ttl(secs(60)).min_hold(secs(5));
-    let request = request.manual_renewal();
-    let guard = request.acquire().await.expect("it is free");
-    locks.state().held_back = Some(Vec::new());
-    tokio::select! {
-        biased;
-        _ = guard.renew() => panic!("it takes a while"),
-        () = settle() => {}
+    for (extends, ttl) in [(false, 60), (true, 10)] {
+        let locks = Fake::new();
+        let request = locks.request("k").ttl(secs(ttl)).min_hold(secs(5));
+        let request = match extends {
+            true => request,
+            false => request.manual_renewal(),
+        };
+        let guard = request.acquire().await.expect("it is free");
+        locks.state().held_back = Some(Vec::new());
+        let renewal = async {
+            match extends {
+                true => guard.renew_for(secs(600)).await,
+                false => guard.renew().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = renewal => panic!("it takes a while"),
+            () = settle() => {}
+        }
+        let late = locks.state().held_back.take();
+        guard.release().await.expect("it is held");
+        locks.state().held_back = late;
+        locks.let_arrive();
+        tokio::time::sleep(secs(4)).await;
+        assert!(locks.is_taken(), "extends: {extends}");
+        tokio::time::sleep(secs(2)).await;
+        assert!(!locks.is_taken(), "extends: {extends}");
     }
-    assert_ends_in_time(&locks, guard).await;
 }
 
 /// The reply to one by hand says nothing of the other one.
@@ -329,25 +328,6 @@ async fn a_short_first_lease_is_extended_as_well() {
     assert_eq!(guard.valid_until(), Some(Instant::now() + secs(540)));
     tokio::time::sleep(secs(60)).await;
     assert_eq!(locks.state().renewals, 1, "it has more than its ttl");
-}
-
-#[tokio::test(start_paused = true)]
-async fn both_leases_of_a_migration_are_extended() {
-    let (old, new) = (memory(), memory());
-    let locks = Migrate::new(Arc::new(old.client()), Arc::new(new.client()));
-    let guard = locks.lock("k").await.unwrap();
-    guard
-        .renew_for(secs(600))
-        .await
-        .expect("it is held on both");
-    for store in [&old, &new] {
-        plan_all(store, Request::Renew, Fault::Silence);
-    }
-    tokio::time::sleep(secs(500)).await;
-    assert!(guard.is_held());
-    for store in [&old, &new] {
-        assert!(store.client().try_lock("k").await.unwrap().is_none());
-    }
 }
 
 #[test]

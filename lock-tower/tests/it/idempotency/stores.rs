@@ -151,22 +151,6 @@ mod redis {
     }
 
     #[tokio::test]
-    async fn the_connection_to_a_demoted_server_is_replaced() {
-        let server = RedisServer::start(RedisOptions::new());
-        let proxy = Proxy::start(server.port());
-        let store = RedisResponses::connect(&proxy.url()).await.unwrap();
-        let connections = proxy.connections();
-        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
-        let refused = store.put(&key("a"), &text(1), None, DAY).await;
-        assert!(refused.is_err(), "{refused:?}");
-        // As if the address led to the new primary.
-        server.command(&["REPLICAOF", "NO", "ONE"]);
-        let again = put(&store, &key("a"), &text(1), None, DAY).await;
-        assert_eq!(again, Put::Stored);
-        assert_eq!(proxy.connections(), connections + 1);
-    }
-
-    #[tokio::test]
     async fn a_late_refusal_of_a_former_connection_leaves_the_current_one() {
         let server = RedisServer::start(RedisOptions::new());
         let proxy = Proxy::start(server.port());

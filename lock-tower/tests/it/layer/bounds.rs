@@ -1,7 +1,5 @@
 //! How many may wait.
 
-use std::num::NonZeroU32;
-
 use polylock_tower::{LockerBuilder, Reason};
 use tower::Layer as _;
 
@@ -46,13 +44,6 @@ async fn so_many_wait_for_a_key_and_the_next_is_refused() {
 async fn so_many_wait_in_all() {
     let two = |locker: LockerBuilder| locker.max_waiters(2);
     assert_bound(two, &["/a", "/a", "/b", "/b"], 2, "/b", Some("/c")).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn holders_of_permits_are_not_waiters() {
-    let limit = NonZeroU32::new(3).unwrap();
-    let one = |locker: LockerBuilder| locker.permits(limit).max_waiters_per_key(1);
-    assert_bound(one, &["/a"; 4], 1, "/a", Some("/b")).await;
 }
 
 #[tokio::test(start_paused = true)]

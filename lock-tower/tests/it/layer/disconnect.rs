@@ -27,26 +27,6 @@ async fn leave(client: &Sent) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_disconnects_while_it_waits_leaves_the_queue_at_once() {
-    let (layer, stage) = (Scene::new().layer(), Stage::new());
-    let service = layer.layer(stage.handler());
-    let first = start(&service).await;
-    let waiting = [(); 3].map(|()| spawn(&service, post("/a")));
-    settle().await;
-    assert_eq!(layer.locker().waiters(), 3);
-    waiting.iter().for_each(Sent::abort);
-    settle().await;
-    assert_eq!(layer.locker().waiters(), 0);
-
-    let last = start(&service).await;
-    stage.let_go(2);
-    assert_eq!(first.said().await.status, 200);
-    assert_eq!(last.said().await.status, 200);
-    assert_eq!(stage.events().len(), 4, "those that left got nothing");
-    assert_eq!(layer.locker().live_keys(), 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_handler_whose_client_is_gone_is_dropped_and_its_lock_is_free() {
     let scene = Scene::new();
     for hold in [HoldUntil::Handler, HoldUntil::Manual] {

@@ -5,7 +5,7 @@ use polylock_core::DistributedLockExt as _;
 use polylock_tower::SafeMethods::{self, Exclusive, Pass, Shared};
 use tower::Layer as _;
 
-use crate::support::{Scene, by_path, handler, key_of, request, send};
+use crate::support::{Scene, key_of, request, send};
 
 async fn status(scene: &Scene, then: SafeMethods, method: Method) -> u16 {
     let layer = scene.layer().with_safe_methods(then);
@@ -42,13 +42,4 @@ async fn readers_share_the_lock() {
     assert_eq!(status(&scene, Shared, Method::GET).await, 200);
     assert_eq!(status(&scene, Shared, Method::POST).await, 409);
     assert_eq!(status(&scene, Exclusive, Method::GET).await, 409);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_reader_of_a_free_key_is_no_waiter() {
-    let locker = Scene::new().locker_with(|locker| locker.max_waiters(0));
-    let layer = by_path(locker).with_safe_methods(Shared).unwrap();
-    let service = layer.layer(handler(async |_| "done"));
-    let read = send(&service, request(Method::GET, "/a")).await;
-    assert_eq!((read.status, &*read.body), (200, "done"));
 }

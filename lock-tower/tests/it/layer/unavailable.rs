@@ -13,21 +13,6 @@ fn bypass(locker: LockerBuilder) -> LockerBuilder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_are_rejected_until_it_answers_again() {
-    let scene = Scene::new();
-    let layer = scene.layer();
-    let service = layer.layer(handler(async |held| {
-        held.ensure_held().unwrap();
-        "done"
-    }));
-    for (reachable, status) in [(Reachable::Cut, 503), (Reachable::Connected, 200)] {
-        scene.set_reachable(reachable);
-        assert_eq!(send(&service, post("/a")).await.status, status);
-    }
-    assert_eq!(layer.locker().live_keys(), 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn requests_run_unprotected_if_that_is_allowed_and_know_it() {
     let scene = Scene::new();
     let locker = scene.locker_with(bypass);
@@ -48,16 +33,6 @@ async fn requests_run_unprotected_if_that_is_allowed_and_know_it() {
         assert_eq!(send(&service, post("/a")).await.body, said);
     }
     assert_eq!(locker.live_keys(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_held_lock_is_no_reason_to_run_unprotected() {
-    let scene = Scene::new();
-    let _other = scene.try_elsewhere("/a").await.unwrap();
-    let wait = Duration::from_millis(100);
-    let locker = scene.locker_with(|locker| bypass(locker.wait(wait)));
-    let service = by_path(locker).layer(handler(async |_| panic!("it ran")));
-    assert_eq!(send(&service, post("/a")).await.status, 409);
 }
 
 #[tokio::test(start_paused = true)]

@@ -77,30 +77,3 @@ async fn a_term_ends_where_it_was_counted() {
     drop((first, second));
     assert_eq!(leads(), Some(0.0));
 }
-
-#[tokio::test]
-async fn a_run_that_panics_or_is_dropped_is_counted() {
-    let (observer, page) = observer();
-    let observer: Arc<dyn CoordinationObserver> = Arc::new(observer);
-    let store = Memory::new();
-    let job = |key: &str| {
-        let once = Once::for_key(Arc::new(store.client()), "report", key).unwrap();
-        once.observer(Arc::clone(&observer))
-    };
-    let (broken, slow) = (job("broken"), job("slow"));
-    let panics = tokio::spawn(async move {
-        let run = broken.run(async |run| match run.fencing_token().value() {
-            0 => Ok::<(), String>(()),
-            _ => panic!("a broken job"),
-        });
-        run.await.map(drop)
-    });
-    assert!(panics.await.unwrap_err().is_panic());
-    let never = slow.run(|_| std::future::pending::<Result<(), String>>());
-    let dropped = tokio::time::timeout(Duration::from_millis(100), never).await;
-    assert!(dropped.is_err());
-    for (outcome, expected) in [("cancelled", 1.0), ("failed", 1.0), ("ran", 0.0)] {
-        let runs = format!(r#"polylock_once_total{{class="report",outcome="{outcome}"}}"#);
-        assert_eq!(page.value(&runs), Some(expected), "{outcome}");
-    }
-}
