@@ -168,10 +168,6 @@ impl Actor {
             if self.is_probe_late() {
                 self.probe().await;
             }
-            if self.connection.is_some() && !self.is_over {
-                // The alarm is not looked at while there are commands.
-                self.record_holders(Some(Instant::now()));
-            }
         }
         self.end();
     }

@@ -55,7 +55,7 @@ fn request(name: &str, wait: Wait) -> AcquireRequest {
 }
 
 /// A session that nothing serves yet, and that holds a lock as far as it knows.
-async fn session_with(here: &SqlSessions, id: LeaseId, record_at: Option<Instant>) -> Actor {
+async fn session_with(id: LeaseId, record_at: Option<Instant>, here: &SqlSessions) -> Actor {
     let mut actor = actor::connect(&here.pool).await.unwrap();
     let held = HeldSessionLock {
         key: LockKey::new("k").unwrap(),
@@ -83,7 +83,7 @@ fn keep_busy(session: &SessionHandle) -> oneshot::Receiver<Result<Option<TokenRa
 async fn a_session_that_is_always_busy_is_probed_in_time() {
     for url in urls(&["mode=row", "mode=advisory"]) {
         let here = open(&url).await;
-        let mut actor = session_with(&here, LeaseId::from_bytes([1; 16]), None).await;
+        let mut actor = session_with(LeaseId::from_bytes([1; 16]), None, &here).await;
         actor.probed -= here.context.probe_every();
         // The server's number is another one, and the probe ends the session.
         actor.number = -1;
@@ -92,31 +92,6 @@ async fn a_session_that_is_always_busy_is_probed_in_time() {
         tokio::spawn(actor.serve()).await.unwrap();
         assert!(first.await.is_ok(), "it begins with a command");
         assert!(second.await.is_err(), "the probe came after all commands");
-    }
-}
-
-/// It never rests between its commands, and then ends.
-#[tokio::test]
-async fn a_session_that_is_always_busy_records_its_holders() {
-    for url in urls(&["mode=row", "mode=advisory"]) {
-        let here = open(&url).await;
-        let id = LeaseId::from_bytes([1; 16]);
-        let actor = session_with(&here, id, Some(Instant::now())).await;
-        let session = Arc::clone(&actor.handle);
-        let drawn = keep_busy(&session);
-        let (reply, retired) = oneshot::channel();
-        drop(session.commands.send(SessionCommand::Retire { reply }));
-        tokio::spawn(actor.serve()).await.unwrap();
-        assert!(drawn.await.is_ok() && retired.await.is_ok(), "it ran both");
-        let (context, key) = (&here.context, LockKey::new("k").unwrap());
-        until("its holder is recorded", async || {
-            let (inspect, args) = (&context.statements.inspect, context.args(&key));
-            let records = context.control_pool.statement(inspect, args.into_vec());
-            let records = records.await.unwrap();
-            let recorded = records.rows.first().and_then(|row| row[1].bytes());
-            recorded == Some(&id.as_bytes()[..])
-        })
-        .await;
     }
 }
 
