@@ -18,7 +18,7 @@ pub(crate) struct SqlFailure {
 /// What failed at a database. Clonable, because one transaction serves several requests.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum SqlCause {
-    #[error("another connection keeps the database locked")]
+    #[error("another connection keeps what the request needs locked")]
     Busy,
 
     /// What is written there says what is wrong with the configuration.

@@ -198,8 +198,8 @@ impl PurgeInner {
         Ok(())
     }
 
-    /// Deletes the next unused rows of a kind: of row locks, those that were created before `retention`
-    /// and that no transaction has locked.
+    /// Deletes the next unused rows of a kind. Rows of row locks are deleted if they were created longer ago
+    /// than `retention` and no transaction has locked them.
     ///
     /// A holder keeps its row locked, so it is not deleted. A waiter whose row is deleted before its
     /// grant finds none, and creates it again. A request without a wait that meets the deletion is

@@ -215,7 +215,7 @@ impl LeaseStore for DatabaseStore {
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {
         let is_settled = self.in_flight.settle(id, self.timeout).await;
-        match self.insist(key, id).await? {
+        match self.release_or_retry(key, id).await? {
             Released::Clean => {
                 self.in_flight.forget(id);
                 Ok(Released::Clean)

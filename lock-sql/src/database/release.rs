@@ -10,7 +10,11 @@ use crate::wire::{ErrorClass, QueryResult};
 
 impl DatabaseStore {
     /// Releases a lock, on another connection if the first one has ended.
-    pub(super) async fn insist(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {
+    pub(super) async fn release_or_retry(
+        &self,
+        key: &LockKey,
+        id: LeaseId,
+    ) -> Result<Released, SqlFailure> {
         let failure = match self.try_release(key, id).await {
             Err(failure) if failure.class().is_some_and(ErrorClass::ends_connection) => failure,
             answered => return answered,

@@ -130,7 +130,7 @@ impl DatabaseStore {
     async fn renew_locked(&self, round: &RenewalRound<'_>, some: &[usize]) {
         let key = &round.due[some[0]].key;
         let Some(turn) = KeyTurn::new(&self.waiting_keys, key) else {
-            // A statement of an earlier attempt still waits.
+            // A statement of an earlier attempt still waits. This one is not sent, so its outcome is known.
             return;
         };
         let renewals = match self.shared_leases.has(round.due[some[0]].id) {

@@ -77,7 +77,7 @@ impl SessionContext {
 
     pub(crate) fn args(&self, key: &LockKey) -> Args {
         let args = Args::new().with(Args::NAME, key.as_bytes());
-        if self.mode == SqlMode::Row {
+        if self.mode != SqlMode::Advisory {
             return args.with(Args::ROW_KEY, key.as_bytes());
         }
         let lock = Advisory::of(&self.scope, key);

@@ -61,7 +61,8 @@ impl Drop for LossReport {
     }
 }
 
-/// The statement that reads whose locks were broken, with its values; `None` if none were held.
+/// The query for broken locks among `held`, with its values, for at most [`MAX_ASKED`] keys; `None` without
+/// keys.
 fn question<'a>(
     context: &SessionContext,
     held: impl Iterator<Item = &'a LockKey>,
@@ -103,7 +104,7 @@ mod tests {
     use crate::session::SqlSessions;
     use crate::wire::ConnectTarget;
 
-    /// The statement would be long otherwise, and no holder is notified while it is built.
+    /// The statement is built before any holder is notified, so its length is limited.
     #[tokio::test]
     async fn the_reason_is_asked_for_a_thousand_locks_at_most() {
         let url = LockUrl::parse("postgres://u:p@db/d?mode=advisory").unwrap();

@@ -82,7 +82,7 @@ impl Actor {
             .with(Args::LABEL, held.label.as_str())
             .with(Args::TOKEN, held.token);
         match self.context.mode {
-            // There it is what is locked.
+            // In advisory mode `BEGAN` is the number of the lock, set by `args`.
             SqlMode::Advisory => args,
             _ => args.with(Args::BEGAN, held.began),
         }

@@ -72,6 +72,7 @@ pub(crate) struct StartTexts {
     pub(crate) admit: Arc<Sql>,
     /// Notes when a client on this machine found the server restarted.
     pub(crate) witness: Arc<Sql>,
+    /// Deletes the record of a session.
     pub(crate) forget: Arc<Sql>,
     /// Deletes the records of sessions that have ended, once the start of the server is admitted.
     pub(crate) sweep: Arc<Sql>,

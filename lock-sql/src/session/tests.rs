@@ -36,7 +36,7 @@ async fn open(url: &str) -> SqlSessions {
     SqlSessions::new(&Engine::of_this_process("test"), &target)
 }
 
-/// Runs statements past the sessions.
+/// Runs statements on a connection of the control pool.
 async fn run(here: &SqlSessions, text: &str, args: Args) -> QueryResult {
     let (pool, sql) = (&here.context.control_pool, Sql::new(text));
     pool.message(&sql, args.into_vec()).await.unwrap()
@@ -95,16 +95,13 @@ async fn a_session_that_is_always_busy_is_probed_in_time() {
     }
 }
 
-/// While another transaction keeps the record locked. The record of a reader would stay for ever.
+/// Another transaction locks the record, so that it cannot be cleared yet. Without the wait, the record of a
+/// shared holder would never be cleared.
 #[tokio::test]
 async fn a_shutdown_waits_for_the_records_of_released_locks() {
     for url in urls(&["mode=advisory&timeout=20s"]) {
         let (here, there) = (open(&url).await, open(&url).await);
-        let other = async |text: &str| {
-            let sql = Sql::new(text);
-            let answer = there.context.control_pool.message(&sql, Vec::new()).await;
-            answer.unwrap()
-        };
+        let other = async |text: &str| run(&there, text, Args::new()).await;
         let key = LockKey::new("k").unwrap();
         let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
         until("the holder is recorded", async || {
@@ -288,8 +285,8 @@ async fn many_free_locks_share_half_of_the_connections() {
                 })
             })
             .collect();
-        let until = Instant::now() + Duration::from_secs(10);
-        while here.pool.len() < connections / 2 && Instant::now() < until {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while here.pool.len() < connections / 2 && Instant::now() < deadline {
             sleep(Duration::from_millis(5)).await;
         }
         // More would be opened by then.
@@ -308,9 +305,9 @@ async fn many_free_locks_share_half_of_the_connections() {
             })
             .collect();
         // Each has a connection by then, and nothing of this process asks again within a second.
-        let until = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(10);
         while here.pool.waiters() < connections - 1 {
-            assert!(Instant::now() < until, "a waiter has no connection");
+            assert!(Instant::now() < deadline, "a waiter has no connection");
             sleep(Duration::from_millis(5)).await;
         }
         let released = Instant::now();

@@ -97,7 +97,7 @@ impl LockRows {
                     let until = ctx.moment + CLAIM;
                     let boot = ctx.boot;
                     let lock = self.row_mut(0, ctx);
-                    // The last holder is gone.
+                    // The last exclusive holder has expired or released.
                     lock.holder = None;
                     lock.claimed = Some(Claimed { boot, until });
                 }

@@ -15,7 +15,7 @@ pub struct QualifiedTable {
 
 impl QualifiedTable {
     pub(super) fn set_schema(&mut self, name: &str) -> Result<()> {
-        self.schema = Some(SqlName::table(name)?);
+        self.schema = Some(SqlName::schema(name)?);
         Ok(())
     }
 

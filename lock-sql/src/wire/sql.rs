@@ -93,7 +93,7 @@ impl Sql {
         })
     }
 
-    /// With the values in it, as the server writes them.
+    /// The text with the values as literals of `server`.
     ///
     /// Bytes are written in hexadecimal, so that no byte has a special meaning.
     pub(crate) fn literal(&self, values: &[SqlValue], server: ServerKind) -> String {

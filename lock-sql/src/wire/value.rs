@@ -44,7 +44,7 @@ impl QueryResult {
         self.rows.first()?.get(column)?.int()
     }
 
-    /// A number of the last row.
+    /// The number in a column of the last row.
     pub(crate) fn last_int(&self, column: usize) -> Option<i64> {
         self.rows.last()?.get(column)?.int()
     }
