@@ -14,8 +14,8 @@ use crate::quorum::is_too_few;
 pub(crate) struct HeldRedisLeases {
     leases: Mutex<HashMap<LeaseId, HeldRedisLease>>,
     nodes: usize,
-    /// By the number of the node whose gap caused it: a connection that breaks again and again must not
-    /// delay the check after the gap of another node, which may have sent a message meanwhile.
+    /// The last check for each node. A connection that breaks again and again must not delay the check after
+    /// a gap of another node.
     last_checks: Mutex<HashMap<usize, GapCheck>>,
 }
 

@@ -183,6 +183,7 @@ impl LockWait<'_> {
         // Removed from the screen when it is dropped with this future.
         let bar = ProgressBar::new_spinner().with_style(style);
         let bar = bar.with_finish(ProgressFinish::AndClear);
+        let mut is_told = holder.is_some();
         loop {
             for _ in 0..10 {
                 bar.set_message(self.sentence(holder.as_ref(), Some(began.elapsed())));
@@ -190,6 +191,10 @@ impl LockWait<'_> {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             holder = self.blocker().await;
+            if !is_told && holder.is_some() {
+                self.tell_events(holder.as_ref());
+                is_told = true;
+            }
         }
     }
 

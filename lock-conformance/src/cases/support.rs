@@ -96,7 +96,9 @@ fn repeated<F: Future<Output = Result<()>>>(
             let sent = Instant::now();
             match renew().await {
                 Ok(()) => return sent,
-                Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
                 Err(error) => panic!("a held lock is not renewed at {place}: {error:?}"),
             }
         }

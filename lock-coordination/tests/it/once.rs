@@ -157,19 +157,22 @@ async fn a_straggler_with_an_old_key_runs_nothing_while_the_run_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_job_that_failed_for_a_key_is_due_at_once() {
     let store = memory();
-    let once = Once::for_key(Arc::new(store.client()), JOB, "2026-11-25").unwrap();
-    let once = once.label(label("a"));
-    let failed = once.run(async |_| Err::<(), _>("no paper")).await.unwrap();
+    let instance = |name: &str| {
+        let once = Once::for_key(Arc::new(store.client()), JOB, "2026-11-25").unwrap();
+        once.label(label(name))
+    };
+    let (here, there) = (instance("a"), instance("b"));
+    let failed = here.run(async |_| Err::<(), _>("no paper")).await.unwrap();
     assert!(matches!(failed, OnceOutcome::Failed("no paper")));
-    let last = once.last_run().await.unwrap().unwrap();
+    let last = there.last_run().await.unwrap().unwrap();
     let expected = (label("a"), RunOutcome::Failed);
     assert_eq!((last.label.clone(), last.outcome), expected);
-    let again = once.run(async |run| {
+    let again = there.run(async |run| {
         assert_eq!(run.last_run(), Some(&last));
         Ok::<_, String>(())
     });
     assert!(matches!(again.await.unwrap(), OnceOutcome::Ran(())));
-    assert_eq!(outcome(&once).await, "skipped");
+    assert_eq!(outcome(&here).await, "skipped");
 }
 
 #[tokio::test(start_paused = true)]

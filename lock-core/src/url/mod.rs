@@ -120,10 +120,10 @@ impl LockUrl {
         params::is_public(param)
     }
 
-    /// Whether a text that stands in place of something else, such as the name of a file, may be a URL
-    /// with a secret, or the user, password and host of one. Messages show `***` in its place.
+    /// Returns whether a text that was given in place of something else, such as a file name, may contain a
+    /// URL or the user, password and host of one. Messages then show `***`.
     ///
-    /// True for a text with `://`, and for one with an `@` or a `?` behind a colon.
+    /// True for a text with `://`, or with an `@` or a `?` after a colon.
     #[must_use]
     pub fn may_be_url(text: &str) -> bool {
         let behind_colon = text.split_once(':').map(|(_, rest)| rest);

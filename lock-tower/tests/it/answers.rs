@@ -129,7 +129,9 @@ async fn each_situation_has_its_reason_and_no_answer_names_the_key() {
     ] {
         let locker = Locker::builder(Arc::new(Broken(kind)), "accounts").build();
         let layer = by_path(locker.expect("the options go together"));
+        let locker = layer.locker().clone();
         assert_answer(layer, status, reason, retry_after).await;
+        assert_eq!(locker.live_keys(), 0, "{kind:?}");
     }
     let misconfigured = no_key(KeyError::Misconfigured(format!("no {SECRET}")));
     assert_answer(misconfigured, 500, "lock-misconfigured", never).await;

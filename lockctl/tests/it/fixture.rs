@@ -428,10 +428,20 @@ impl Place {
     /// Waits for an event of this name.
     #[track_caller]
     pub(crate) fn event(&self, name: &str) -> Value {
+        self.event_with(name, |_| true)
+    }
+
+    /// The first event `waiting` with a holder; on a busy machine there may be one without before it.
+    pub(crate) fn waiting(&self) -> Value {
+        self.event_with("waiting", |event| !event["holders"].is_null())
+    }
+
+    fn event_with(&self, name: &str, matches: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + SOON;
         loop {
             let events = self.events();
-            if let Some(event) = events.iter().find(|event| event["event"] == name) {
+            let mut named = events.iter().filter(|event| event["event"] == name);
+            if let Some(event) = named.find(|event| matches(event)) {
                 return event.clone();
             }
             assert!(

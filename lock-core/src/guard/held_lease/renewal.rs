@@ -110,11 +110,7 @@ impl HeldLease {
                     let slack = deadline.since(now);
                     self.events.emit(EventKind::Renewed { slack, left });
                 }
-                // The reply says nothing about a check that was requested after the renewal was sent.
-                let is_checked = |due| (sent..=now).contains(&due);
-                if !self.renewal_due().is_some_and(is_checked) {
-                    self.set_renewal(self.timing.renew_at(sent, self.slot.jitter()));
-                }
+                self.set_renewal_after(sent);
             }
             Ok(LeaseState::Lost(reason)) => {
                 // After its deadline the lease had expired before, whatever the server says.
@@ -225,14 +221,29 @@ impl HeldLease {
         self.upkeep().settled.max(self.engine.now())
     }
 
-    /// Sets when the scheduler renews the lease: as long as it is held, or until the server has granted
-    /// the full ttl that the holder was promised.
+    /// Sets when the scheduler renews the lease.
     pub(super) fn set_renewal(&self, at: Moment) {
+        self.plan_renewal(|_| at);
+    }
+
+    /// The same after the reply to a renewal that was sent at `sent`. The reply says nothing about a check that
+    /// was requested later, which stays due.
+    fn set_renewal_after(&self, sent: Moment) {
+        let at = self.timing.renew_at(sent, self.slot.jitter());
+        self.plan_renewal(|next| match next {
+            NextRenewal::Due(due) if (sent..=self.engine.now()).contains(&due) => due,
+            _ => at,
+        });
+    }
+
+    /// Sets when the lease is renewed: as long as it is held, or until the server has granted the full ttl that
+    /// the holder was promised. `at` is called with the mutex held.
+    fn plan_renewal(&self, at: impl FnOnce(NextRenewal) -> Moment) {
         let is_renewed = matches!(self.liveness, Liveness::Renewed { .. });
         let mut upkeep = self.upkeep();
         let is_kept = upkeep.renewal == Renewal::Automatic || upkeep.provisional;
         upkeep.next = match is_renewed && is_kept {
-            true => NextRenewal::Due(at),
+            true => NextRenewal::Due(at(upkeep.next)),
             false => NextRenewal::Unwanted,
         };
     }

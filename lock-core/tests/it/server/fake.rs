@@ -54,8 +54,6 @@ pub(crate) struct State {
     pub(crate) panics_after: usize,
     /// Whether the server refuses to hand a lease over.
     pub(crate) refuses_hand_overs: bool,
-    /// Whether the holder is to be checked while the next renewal is answered.
-    pub(crate) checks: bool,
     /// Whether renewals are done without an answer for each.
     pub(crate) laconic: bool,
     /// Renewals that are still on their way, if the network holds them back.
@@ -319,11 +317,6 @@ impl Renewer for Server {
         let mut state = self.state();
         let renew = |request| Ok(state.renew(request, now));
         let answers = due.iter().map(renew).collect();
-        if std::mem::take(&mut state.checks)
-            && let Some(control) = state.control.clone()
-        {
-            control.check();
-        }
         if state.laconic { Vec::new() } else { answers }
     }
 

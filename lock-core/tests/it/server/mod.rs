@@ -9,7 +9,7 @@ mod renew_for;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polylock_core::engine::Moment;
+use polylock_core::engine::{Moment, VirtualClock};
 use polylock_core::layers::{Event, EventKind, LocalQueue, Observe, Observer};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason, LostSignal};
@@ -119,15 +119,33 @@ async fn a_check_renews_now() {
     assert!(guard.is_held());
 }
 
+/// Requests a check of the holder when it learns of a renewal, so long after that.
+struct ChecksOnce(Mutex<Option<(Fake, Arc<VirtualClock>, Duration)>>);
+
+impl Observer for ChecksOnce {
+    fn event(&self, event: &Event<'_>) {
+        if let EventKind::Renewed { .. } = event.kind
+            && let Some((locks, clock, later)) = self.0.lock().expect("nothing panics").take()
+        {
+            clock.suspend(later);
+            locks.control().check();
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_check_while_a_renewal_is_answered_renews_once_more() {
-    let locks = Fake::new();
-    let guard = locks.lock("k").await.unwrap();
-    locks.state().checks = true;
-    // The first renewal is due at a third of 30 s.
-    tokio::time::sleep(secs(11)).await;
-    assert_eq!(locks.state().renewals, 2);
-    assert!(guard.is_held());
+async fn a_check_before_the_next_renewal_is_planned_renews_once_more() {
+    for later in [Duration::ZERO, millis(1)] {
+        let (engine, clock) = suspendable();
+        let service = Fake::with_engine(engine);
+        let checks = ChecksOnce(Mutex::new(Some((service.clone(), clock, later))));
+        let locks = Observe::new(Arc::new(service.clone()), Arc::new(checks));
+        let guard = locks.lock("k").await.unwrap();
+        // The first renewal is due at a third of 30 s.
+        tokio::time::sleep(secs(11)).await;
+        assert_eq!(service.state().renewals, 2, "a check {later:?} later");
+        assert!(guard.is_held());
+    }
 }
 
 #[tokio::test(start_paused = true)]
