@@ -51,6 +51,17 @@ pub async fn acquire(locks: &dyn DistributedLock, request: &AcquireRequest) -> L
     acquired.expect("it is granted")
 }
 
+/// Renews a held lock. On a busy machine a request may have no reply in its time: it is repeated while the
+/// lock is held.
+pub async fn renewed(guard: &LockGuard) {
+    loop {
+        match guard.renew().await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => sleep(ms(1)).await,
+            renewed => return renewed.expect("it is renewed"),
+        }
+    }
+}
+
 /// Asserts what an acquisition fails with.
 pub async fn assert_error(
     locks: &dyn DistributedLock,

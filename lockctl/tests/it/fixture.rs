@@ -432,7 +432,7 @@ impl Place {
     }
 
     /// The first event `waiting` with a holder; on a busy machine there may be one without before it.
-    pub(crate) fn waiting(&self) -> Value {
+    pub(crate) fn waiting_event(&self) -> Value {
         self.event_with("waiting", |event| !event["holders"].is_null())
     }
 

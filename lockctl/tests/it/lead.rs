@@ -330,7 +330,7 @@ fn what_a_candidate_waits_for_is_told_without_the_id_of_a_term() {
     let place = Place::new();
     let mut leader = place.leader("");
     let waiting = place.start("lead --events events service -- true");
-    let told = place.waiting();
+    let told = place.waiting_event();
     assert_eq!(
         told["holders"][0]["pid"],
         leader.pid().as_raw_nonzero().get()

@@ -120,6 +120,7 @@ async fn a_check_renews_now() {
 }
 
 /// Requests a check of the holder when it learns of a renewal, so long after that.
+#[derive(Debug)]
 struct ChecksOnce(Mutex<Option<(Fake, Arc<VirtualClock>, Duration)>>);
 
 impl Observer for ChecksOnce {
@@ -139,7 +140,7 @@ async fn a_check_before_the_next_renewal_is_planned_renews_once_more() {
         let (engine, clock) = suspendable();
         let service = Fake::with_engine(engine);
         let checks = ChecksOnce(Mutex::new(Some((service.clone(), clock, later))));
-        let locks = Observe::new(Arc::new(service.clone()), Arc::new(checks));
+        let locks = Observe::new(Arc::new(service.clone())).with_observer(Arc::new(checks));
         let guard = locks.lock("k").await.unwrap();
         // The first renewal is due at a third of 30 s.
         tokio::time::sleep(secs(11)).await;

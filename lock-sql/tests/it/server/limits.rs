@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use lock_testkit::locks::renewed;
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 use polylock_core::layers::acquire_all;
 use polylock_core::{DistributedLock, ErrorKind, Released};
@@ -115,13 +116,13 @@ async fn renewals_read_few_rows_of_a_large_table_without_statistics() {
     let before = rows_read(&site).await;
     for _ in 0..2 {
         for guard in [&exclusive, &shared] {
-            guard.renew().await.expect("it is renewed");
+            renewed(guard).await;
         }
         // A connection reports with a statement what it has read more than a second ago.
         tokio::time::sleep(ms(1_200)).await;
     }
     for guard in [&exclusive, &shared] {
-        guard.renew().await.expect("it is renewed");
+        renewed(guard).await;
     }
     let read = rows_read(&site).await - before;
     assert!(read < KEYS / 4, "{read} rows were read");
