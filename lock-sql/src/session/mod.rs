@@ -17,7 +17,7 @@ mod record;
 pub(crate) mod server_age;
 mod socket;
 pub(crate) mod statements;
-#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
