@@ -291,7 +291,51 @@ fn ahead_of(waiters: &[Label], own: &Label) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use lock_testkit::locks::until;
+    use polylock::DistributedLockExt as _;
+    use polylock::memory::{Memory, Reachable};
+    use serde_json::Value;
+
     use super::*;
+    use crate::args::EventsTarget;
+
+    /// The first look fails.
+    #[tokio::test]
+    async fn a_holder_that_becomes_known_later_is_told() {
+        let store = Memory::new();
+        let key = LockKey::new("k").unwrap();
+        let _held = store.lock(&key).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("events");
+        let events = Events::open(Some(EventsTarget::File(file.clone()))).await;
+        let (events, locks) = (events.unwrap(), Arc::new(store.client()));
+        let wait = LockWait {
+            locks: &*locks,
+            keys: std::slice::from_ref(&key),
+            request: &AcquireRequest::new(key.clone()),
+            console: &Console::new(2),
+            events: &events,
+            program: "lockctl",
+            acquired: &AcquiredKeys::new(),
+        };
+        let told = || -> Vec<Option<String>> {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            let lines = text.lines().map(serde_json::from_str::<Value>);
+            let key = |event: Value| event["key"].as_str().map(str::to_owned);
+            lines.map(|event| key(event.unwrap())).collect()
+        };
+        store.faults().set_reachable(Reachable::Cut);
+        tokio::select! {
+            never = wait.tell(Instant::now()) => match never {},
+            () = async {
+                until("an event has no holder", async || told() == [None]).await;
+                store.faults().set_reachable(Reachable::Connected);
+                until("the holder is told", async || told() == [None, Some("k".to_owned())]).await;
+            } => {}
+        }
+    }
 
     #[test]
     fn the_place_in_the_queue_counts_those_before() {

@@ -31,7 +31,8 @@ impl Events {
     ///
     /// # Cancel safety
     ///
-    /// No event is written; a file may have been created. A thread goes on waiting for the reader until this process ends.
+    /// No event is written; a file may have been created. A thread goes on waiting for the reader until this
+    /// process ends.
     pub(crate) async fn open(target: Option<EventsTarget>) -> Result<Self, CommandFailure> {
         let Some(target) = target else {
             return Ok(Self::none());
