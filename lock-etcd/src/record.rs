@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use polylock_core::LockKey;
 use polylock_core::admin::Record;
 
 use crate::error::EtcdFailure;
+use crate::server_lease::ServerLease;
 use crate::store::EtcdStore;
+
+/// What a key without a lease has in place of one.
+const NO_LEASE: i64 = 0;
 
 impl EtcdStore {
     pub(crate) async fn read_record(&self, key: &LockKey) -> Result<Option<Record>, EtcdFailure> {
@@ -23,28 +27,36 @@ impl EtcdStore {
         keep: Duration,
     ) -> Result<bool, EtcdFailure> {
         let path = self.record_path(key);
-        let lease = self.private_lease(keep, self.step()).await?;
-        // The record ends with it, and not before.
-        lease.retire();
         loop {
-            let mod_revision = match self.stored_record(&path).await? {
+            let (mod_revision, former) = match self.stored_record(&path).await? {
                 Some((_, found)) if found.token > record.token => return Ok(false),
-                Some((mod_revision, _)) => mod_revision,
-                None => 0,
+                Some((stored, _)) => (stored.mod_revision(), stored.lease()),
+                None => (0, NO_LEASE),
             };
+            let lease = self.private_lease(keep, self.step()).await?;
+            // From here on, the record may be attached to this lease, and is to end with it.
+            lease.retire();
             let options = PutOptions::new().with_lease(lease.id);
             let unchanged = Compare::mod_revision(path.as_str(), CompareOp::Equal, mod_revision);
             let put = TxnOp::put(path.as_str(), record.encode(), Some(options));
             let txn = Txn::new().when([unchanged]).and_then([put]);
             let written = self.connection.txn(txn).await?;
+            // Nothing is attached to the lease of a record that was replaced, or was not written.
+            let unused = match written.succeeded() {
+                true => former,
+                false => lease.id,
+            };
+            if unused != NO_LEASE {
+                ServerLease::revoke(&self.connection, &self.engine, unused);
+            }
             if written.succeeded() {
                 return Ok(true);
             }
         }
     }
 
-    /// A record and when it was written.
-    async fn stored_record(&self, path: &str) -> Result<Option<(i64, Record)>, EtcdFailure> {
+    /// A record, and the key that has it.
+    async fn stored_record(&self, path: &str) -> Result<Option<(KeyValue, Record)>, EtcdFailure> {
         let read = self
             .connection
             .retried(self.step(), |mut client| async move {
@@ -56,7 +68,7 @@ impl EtcdStore {
         };
         let record =
             Record::decode(stored.value()).ok_or_else(|| EtcdFailure::Foreign(path.to_owned()))?;
-        Ok(Some((stored.mod_revision(), record)))
+        Ok(Some((stored.clone(), record)))
     }
 
     /// No directory of a lock has such a name.

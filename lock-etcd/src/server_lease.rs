@@ -85,6 +85,19 @@ impl ServerLease {
         Ok(Duration::from_secs(seconds.unwrap_or_default()))
     }
 
+    /// Revokes a lease without keys in the background.
+    pub(crate) fn revoke(connection: &Arc<EtcdConnection>, engine: &Engine, id: i64) {
+        let connection = Arc::clone(connection);
+        engine.spawn(async move {
+            let revoked =
+                connection.send(|mut client| async move { client.lease_revoke(id).await });
+            if let Err(failure) = revoked.await {
+                // It ends by itself.
+                tracing::debug!(%failure, "unused lease not revoked");
+            }
+        });
+    }
+
     /// The moment from which its ttl counts, for certain.
     pub(crate) fn proven(&self) -> Moment {
         Moment::from_nanos(self.proven.load(Ordering::Acquire))
@@ -171,15 +184,7 @@ impl Drop for ServerLease {
         if self.is_retired() || self.age() > self.ttl {
             return;
         }
-        let (connection, id) = (Arc::clone(&self.connection), self.id);
-        self.engine.spawn(async move {
-            let revoked =
-                connection.send(|mut client| async move { client.lease_revoke(id).await });
-            if let Err(failure) = revoked.await {
-                // It ends by itself.
-                tracing::debug!(%failure, "unused lease not revoked");
-            }
-        });
+        Self::revoke(&self.connection, &self.engine, self.id);
     }
 }
 

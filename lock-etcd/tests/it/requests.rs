@@ -1,13 +1,18 @@
 //! The number of requests of a lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use polylock_core::admin::Record;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{DistributedLock, LockGuard, Mode, Renewal};
+use polylock_core::{DistributedLock, FencingToken, LockGuard, Mode, Renewal};
 use tokio::time::{Instant, timeout};
 
-use crate::support::{Place, SOON, acquire, granted, permits, release, request, token};
+use crate::support::{
+    EtcdOptions, EtcdServer, Place, SOON, acquire, admin, granted, key, permits, release, request,
+    token, until,
+};
 
 /// A free lock is two transactions: one creates the key and lists the line, one deletes it.
 #[tokio::test(flavor = "multi_thread")]
@@ -195,4 +200,41 @@ async fn permits_are_granted_one_after_the_other() {
     release(granted(waiters.remove(0)).await).await;
     release(second).await;
     release(granted(waiters.remove(0)).await).await;
+}
+
+/// However often a record is written, etcd keeps one lease for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_has_one_lease() {
+    let server = EtcdServer::start(EtcdOptions::default());
+    let place = Place::of(&server).await;
+    let locks = place.counted().await;
+    let grants = || {
+        place
+            .counter()
+            .seen(|path, _| path.ends_with("/LeaseGrant"))
+    };
+    let write = async |token: u64| {
+        let record = Record::new(FencingToken::new(token), format!("page {token}"));
+        let keep = Duration::from_secs(7 * 24 * 60 * 60);
+        let written = admin(&*locks).write_record(&key("a"), &record, keep).await;
+        written.expect("it answers")
+    };
+    for token in 1..=10 {
+        assert!(write(token).await);
+    }
+    let before = grants();
+    assert!(!write(9).await, "a smaller token replaces no record");
+    assert_eq!(
+        grants(),
+        before,
+        "a record that is not written needs no lease"
+    );
+    until("the leases of former records are revoked", async || {
+        let leases = place.tree().client().leases().await;
+        leases.expect("it answers").leases().len() == 1
+    })
+    .await;
+    let stored = admin(&*locks).record(&key("a")).await;
+    let stored = stored.expect("it answers").expect("it is stored");
+    assert_eq!(stored.token, FencingToken::new(10));
 }
