@@ -10,7 +10,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Color, GlobalArgs};
-use crate::output::Writer;
+use crate::output::{Console, Writer};
 
 /// Sets up what the options ask for.
 pub(crate) fn start(args: &GlobalArgs) {
@@ -24,7 +24,7 @@ pub(crate) fn start(args: &GlobalArgs) {
         .with_default(LevelFilter::WARN)
         .with_targets(OURS.map(|target| (target, level)));
     let colored = anstream::AutoStream::choice(&io::stderr()) != ColorChoice::Never;
-    let Ok(writer) = Writer::start("lockctl-log", io::stderr()) else {
+    let Ok(writer) = Writer::start("lockctl-log", io::stderr(), Console::missing) else {
         return;
     };
     let writer = LOG.get_or_init(|| Arc::new(writer));

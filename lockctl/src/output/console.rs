@@ -55,11 +55,16 @@ impl Console {
 
     /// The same, written by a thread: for callers that a pipe without a reader must not block.
     pub(crate) fn in_background(&self) -> Self {
-        let writer = Writer::start("lockctl-stderr", anstream::stderr());
+        let writer = Writer::start("lockctl-stderr", anstream::stderr(), Self::missing);
         Self {
             level: self.level,
             background: writer.ok(),
         }
+    }
+
+    /// What is said in place of lines that nobody read in time.
+    pub(crate) fn missing(lines: usize) -> String {
+        format!("lockctl: {lines} lines are missing, because nobody read this in time\n")
     }
 
     /// Waits a moment until all is said.

@@ -59,7 +59,10 @@ impl Events {
         options.create(matches!(target, EventsTarget::File(_)));
         let file = options.open(&path);
         let writer = file
-            .and_then(|file| Writer::start("lockctl-events", file))
+            .and_then(|file| {
+                let missing = |lines| event_line("missing", json!({ "lines": lines }));
+                Writer::start("lockctl-events", file, missing)
+            })
             .map_err(|e| {
                 let message = format!("cannot write events to {}", escaped(&path_text(&path)));
                 CommandFailure::new(Exit::Config, message).with_cause(&e)
@@ -70,15 +73,7 @@ impl Events {
     /// Writes an event with its fields.
     pub(crate) fn tell(&self, event: &str, fields: Value) {
         let Some(out) = &self.out else { return };
-        let now = SystemTime::now();
-        let mut object = Map::new();
-        object.insert("event".to_owned(), event.into());
-        object.insert("time".to_owned(), timestamp(now).into());
-        object.insert("unix_ms".to_owned(), unix_ms(now).into());
-        if let Value::Object(fields) = fields {
-            object.extend(fields);
-        }
-        out.line(format!("{}\n", Value::Object(object)));
+        out.line(event_line(event, fields));
     }
 
     /// Waits a moment until all is written.
@@ -87,6 +82,18 @@ impl Events {
             out.flush(Duration::from_millis(500));
         }
     }
+}
+
+fn event_line(event: &str, fields: Value) -> String {
+    let now = SystemTime::now();
+    let mut object = Map::new();
+    object.insert("event".to_owned(), event.into());
+    object.insert("time".to_owned(), timestamp(now).into());
+    object.insert("unix_ms".to_owned(), unix_ms(now).into());
+    if let Value::Object(fields) = fields {
+        object.extend(fields);
+    }
+    format!("{}\n", Value::Object(object))
 }
 
 /// Forwards the library's events of held locks.
