@@ -82,8 +82,8 @@ impl CommandWatch<'_> {
         let max_run = self.rules.max_run;
         let max_run = max_run.and_then(|time| Instant::now().checked_add(time));
         let stops = self.rules.on_lost == LostAction::Term;
-        let (mut stopping, mut is_lost, mut interrupts) = (None::<Stopping>, false, 0);
-        let mut is_asked = false;
+        let (mut stopping, mut interrupts) = (None::<Stopping>, 0);
+        let (mut is_asked, mut is_expiring, mut is_lost) = (false, false, false);
         let status = loop {
             let kill_at = stopping.and_then(|stopping| stopping.kill_at);
             // A command that is asked to end may end before its children.
@@ -101,8 +101,9 @@ impl CommandWatch<'_> {
                         stopping = Some(self.stop_lost(reason, stopping));
                     }
                 }
-                () = &mut expiring, if stops && stopping.is_none() => {
-                    stopping = Some(self.stop_expiring());
+                () = &mut expiring, if stops && !is_expiring && !is_lost => {
+                    is_expiring = true;
+                    stopping = Some(self.stop_expiring(stopping));
                 }
                 () = at(max_run), if stopping.is_none() => {
                     stopping = Some(self.stop(Stop::MaxRun, Signal::TERM, self.rules.kill_after));
@@ -170,11 +171,11 @@ impl CommandWatch<'_> {
         stop
     }
 
-    fn stop_expiring(&self) -> Stopping {
+    fn stop_expiring(&self, before: Option<Stopping>) -> Stopping {
         let (valid_for, max_hold) = (self.locks.valid_for(), self.locks.max_hold_left());
         let ends_first = |left: &Duration| valid_for.is_none_or(|valid_for| *left < valid_for);
         if let Some(left) = max_hold.filter(ends_first) {
-            return self.stop_at_max_hold(left);
+            return self.stop_at_max_hold(left, before);
         }
         let left = valid_for.unwrap_or(self.rules.kill_after);
         self.console.warn(format_args!(
@@ -187,12 +188,12 @@ impl CommandWatch<'_> {
             json!({ "keys": self.locks.keys(), "reason": "expiring" }),
         );
         let patience = left.min(self.rules.kill_after);
-        self.stop(Stop::Expiring, self.rules.signal_on_lost, patience)
+        self.stop_or_hasten(Stop::Expiring, patience, before)
     }
 
     /// At the end of its max hold a lock may be released at once, unlike a lease, which lasts a little
     /// longer at the server. So the command is dead before.
-    fn stop_at_max_hold(&self, left: Duration) -> Stopping {
+    fn stop_at_max_hold(&self, left: Duration, before: Option<Stopping>) -> Stopping {
         self.console.warn(format_args!(
             "max-hold ends the lock on {} in {}",
             self.locks.names(),
@@ -205,7 +206,7 @@ impl CommandWatch<'_> {
         );
         let patience = left.saturating_sub(TIME_TO_KILL.min(left / 2));
         let patience = patience.min(self.rules.kill_after);
-        self.stop(Stop::MaxHold, self.rules.signal_on_lost, patience)
+        self.stop_or_hasten(Stop::MaxHold, patience, before)
     }
 
     fn stop_lost(&self, reason: LostReason, before: Option<Stopping>) -> Stopping {
@@ -214,15 +215,21 @@ impl CommandWatch<'_> {
             LostReason::Expired | LostReason::MaxHold | LostReason::Unreachable => Duration::ZERO,
             _ => self.rules.kill_after,
         };
+        let why = Stop::Lost(reason);
+        Stopping {
+            why,
+            ..self.stop_or_hasten(why, patience, before)
+        }
+    }
+
+    /// Stops the command because of its lock, or ends the patience of a stop that is under way earlier.
+    fn stop_or_hasten(&self, why: Stop, patience: Duration, before: Option<Stopping>) -> Stopping {
         match before {
-            Some(Stopping { kill_at, .. }) => {
-                let kill_at = kill_at.map(|at| at.min(Instant::now() + patience));
-                Stopping {
-                    why: Stop::Lost(reason),
-                    kill_at,
-                }
-            }
-            None => self.stop(Stop::Lost(reason), self.rules.signal_on_lost, patience),
+            Some(before) => Stopping {
+                kill_at: before.kill_at.map(|at| at.min(Instant::now() + patience)),
+                ..before
+            },
+            None => self.stop(why, self.rules.signal_on_lost, patience),
         }
     }
 

@@ -15,19 +15,27 @@ fn backend() -> String {
 #[test]
 fn the_command_is_dead_before_the_end_of_max_hold_frees_its_lock() {
     let deaf = "trap '' TERM; while :; do echo first >> lines; sleep 0.01; done";
-    for kill_after in ["0s", "1s"] {
+    // The last one is being stopped already, and would be killed after the end.
+    let ended = "max-hold has ended the lock on k";
+    for (options, code, said) in [
+        ("--kill-after 0s", 79, ended),
+        ("--kill-after 1s", 79, ended),
+        (
+            "--kill-after 4s --max-run 1500ms",
+            137,
+            "TERM now, KILL in 4s",
+        ),
+    ] {
         let (place, backend) = (Place::new(), backend());
-        let options = format!("--kill-after {kill_after} k");
+        let options = format!("{options} k");
         let mut command = place.lockctl(&format!("{backend} run {options} -- sh -c"));
         command.arg(deaf).env("LOCK_MAX_HOLD", "4s");
         let first = Process::start(command);
         place.until_there("lines");
         let second = "sh -c 'echo second >> lines'";
         place.expect(0, &format!("{backend} run -w 20s k -- {second}"));
-        first.expect(79).says(&[
-            "max-hold ends the lock on k in ",
-            "max-hold has ended the lock on k",
-        ]);
+        let ended = first.expect(code);
+        ended.says(&["max-hold ends the lock on k in ", said]);
         let lines = place.read("lines");
         assert!(lines.ends_with("first\nsecond\n"), "{lines}");
     }
