@@ -38,7 +38,11 @@ pub(super) enum CommandProcesses {
     /// The process group that the command leads.
     Group(Pid),
     /// The descendants of this process, without the children that it had before the command.
-    Descendants { command: Pid, others: Vec<Pid> },
+    Descendants {
+        /// The command itself until it is reaped; then its number may be that of a stranger.
+        command: Option<Pid>,
+        others: Vec<Pid>,
+    },
 }
 
 impl CommandProcesses {
@@ -50,7 +54,17 @@ impl CommandProcesses {
         });
         |command| match others {
             None => Self::Group(command),
-            Some(others) => Self::Descendants { command, others },
+            Some(others) => Self::Descendants {
+                command: Some(command),
+                others,
+            },
+        }
+    }
+
+    /// Notes that the command has ended and was waited for. A group keeps its number while it has members.
+    pub(super) fn reaped(&mut self) {
+        if let Self::Descendants { command, .. } = self {
+            *command = None;
         }
     }
 
@@ -58,7 +72,9 @@ impl CommandProcesses {
     pub(super) fn signal_command(&self, signal: Signal) {
         let sent = match *self {
             Self::Group(group) => kill_process_group(group, signal),
-            Self::Descendants { command, .. } => kill_process(command, signal),
+            Self::Descendants { command, .. } => {
+                command.map_or(Ok(()), |command| kill_process(command, signal))
+            }
         };
         // It ended in the meantime.
         sent.ok();
@@ -69,7 +85,7 @@ impl CommandProcesses {
         self.signal_command(signal);
         if let Self::Descendants { command, others } = self {
             for pid in descendants(getpid(), others) {
-                if pid != *command {
+                if Some(pid) != *command {
                     kill_process(pid, signal).ok();
                 }
             }
@@ -209,6 +225,28 @@ mod tests {
         assert!(descendants(getpid(), &[]).contains(&found[0]));
         kill_process(found[0], Signal::KILL).unwrap();
         shell.wait().unwrap();
+    }
+
+    #[test]
+    fn a_number_of_a_command_that_was_reaped_gets_no_signal() {
+        let start = || Command::new("sleep").arg("60").spawn().unwrap();
+        let mut stranger = start();
+        let number = Pid::from_raw(i32::try_from(stranger.id()).unwrap()).unwrap();
+        // Only the number is that of the command: what else this process has started is among the others.
+        let mut processes = CommandProcesses::Descendants {
+            command: Some(number),
+            others: children(getpid()),
+        };
+        processes.reaped();
+        processes.signal(Signal::KILL);
+        processes.signal_command(Signal::KILL);
+        assert!(!is_dead(number), "a stranger was killed");
+        assert!(
+            stranger.try_wait().unwrap().is_none(),
+            "a stranger was killed"
+        );
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
     }
 
     #[test]

@@ -34,6 +34,7 @@ impl RunningCommand {
     /// Nothing is lost: the status is kept.
     pub(super) async fn ended(&mut self, with_descendants: bool) -> io::Result<ExitStatus> {
         let status = self.child.wait().await?;
+        self.processes.reaped();
         while with_descendants && self.processes.is_alive() {
             sleep(POLL_INTERVAL).await;
         }
