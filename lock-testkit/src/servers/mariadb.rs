@@ -48,7 +48,7 @@ static DIALECT: Dialect = Dialect {
     scheme: "mysql",
     superuser: "root",
     socket,
-    client,
+    command: client,
     rows,
     count: "SELECT count(*) FROM information_schema.processlist WHERE user = 'test'",
     create: ("CREATE DATABASE ", ""),
@@ -58,14 +58,14 @@ fn socket(dir: &Path, _port: u16) -> PathBuf {
     dir.join(SOCKET)
 }
 
-fn client(client: &DatabaseClient<'_>) -> io::Result<Command> {
+fn client(client: &DatabaseClient, database: &str) -> io::Result<Command> {
     let mut command = Command::new("mariadb");
     command
         .args(["--no-defaults", "--batch", "--skip-column-names"])
         .args(["--connect-timeout=5", "--default-character-set=utf8mb4"])
         // The one of the server is for the code under test.
         .arg("--init-command=SET SESSION max_statement_time=0")
-        .args(["--user", "root", "--database", client.database, "--socket"])
+        .args(["--user", "root", "--database", database, "--socket"])
         .arg(client.dir.join(SOCKET))
         .env("MYSQL_PWD", "root");
     Ok(command)

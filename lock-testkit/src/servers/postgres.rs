@@ -74,7 +74,7 @@ static DIALECT: Dialect = Dialect {
     scheme: "postgres",
     superuser: SUPERUSER,
     socket,
-    client: psql,
+    command: psql,
     rows,
     count: "SELECT count(*) FROM pg_stat_activity WHERE usename = 'test'",
     create: ("CREATE DATABASE ", " OWNER test"),
@@ -84,7 +84,7 @@ fn socket(dir: &Path, port: u16) -> PathBuf {
     dir.join(format!(".s.PGSQL.{port}"))
 }
 
-fn psql(client: &DatabaseClient<'_>) -> io::Result<Command> {
+fn psql(client: &DatabaseClient, database: &str) -> io::Result<Command> {
     let mut command = Command::new(program("psql")?);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PG") {
@@ -94,9 +94,9 @@ fn psql(client: &DatabaseClient<'_>) -> io::Result<Command> {
     command
         .args(["-X", "-q", "-A", "-t", "-w", "-F", FIELD, "-0"])
         .args(["-v", "ON_ERROR_STOP=1", "-f", "-", "-h"])
-        .arg(client.dir)
+        .arg(&client.dir)
         .args(["-p", &client.port.to_string()])
-        .args(["-U", SUPERUSER, "-d", client.database])
+        .args(["-U", SUPERUSER, "-d", database])
         .env("PGPASSWORD", SUPERUSER)
         // Those of the server are for the code under test.
         .env("PGOPTIONS", "-c statement_timeout=0 -c lock_timeout=0")
