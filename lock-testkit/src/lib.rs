@@ -20,6 +20,7 @@
 
 mod busy_engine;
 pub mod clock;
+mod command;
 pub mod locks;
 pub mod mutants;
 pub mod network;

@@ -1,11 +1,12 @@
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::ServerProcess;
 use super::server_process::deref_to;
 use super::shared::{join, unique};
+use crate::command::run;
 
 /// A PostgreSQL or MariaDB server that runs statements past the code under test.
 ///
@@ -147,9 +148,7 @@ impl DatabaseClient {
 
     /// Runs the statements as the superuser and returns the rows of all of them.
     fn run(&self, database: &str, text: &str) -> io::Result<Vec<Vec<String>>> {
-        let mut client = (self.dialect.command)(self, database)?;
-        client.stderr(Stdio::piped());
-        let printed = feed(client.stdout(Stdio::piped()), text)?;
+        let printed = run(&mut (self.dialect.command)(self, database)?, text)?;
         Ok((self.dialect.rows)(&printed))
     }
 
@@ -161,19 +160,4 @@ impl DatabaseClient {
         made.expect("the server does it");
         self.url("test", &name)
     }
-}
-
-/// Runs a command with this input and returns what it prints.
-pub(super) fn feed(command: &mut Command, input: &str) -> io::Result<String> {
-    let mut child = command.stdin(Stdio::piped()).spawn()?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A client that fails to connect does not read its input, and prints the error.
-        drop(stdin.write_all(input.as_bytes()));
-    }
-    let output = child.wait_with_output()?;
-    if !output.status.success() {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        return Err(io::Error::other(format!("{}: {errors}", output.status)));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
