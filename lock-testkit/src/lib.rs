@@ -24,6 +24,7 @@ mod command;
 pub mod locks;
 pub mod mutants;
 pub mod network;
+mod numbers;
 pub mod proxy;
 pub mod servers;
 pub mod sim;
