@@ -20,9 +20,11 @@
 
 mod busy_engine;
 pub mod clock;
+mod command;
 pub mod locks;
 pub mod mutants;
 pub mod network;
+mod numbers;
 pub mod proxy;
 pub mod servers;
 pub mod sim;

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-use crate::servers::own_dir;
+use crate::command::run;
+use crate::servers::made_once;
 
 /// A wall clock for programs that are started with it. It can be set ahead of the machine's clock or
 /// behind it, and run fast or slow, also while the programs run.
@@ -198,23 +199,13 @@ fn boot_time() -> i64 {
 fn library() -> io::Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     SOURCE.hash(&mut hasher);
-    let dir = own_dir()?;
-    let place = dir.join(format!("clock-{:016x}.so", hasher.finish()));
-    if !place.exists() {
-        let draft = tempfile::Builder::new().prefix("clock-").tempdir_in(&dir)?;
-        let (source, library) = (draft.path().join("clock.c"), draft.path().join("clock.so"));
+    made_once(&format!("clock-{:016x}.so", hasher.finish()), |library| {
+        let source = tempfile::Builder::new().suffix(".c").tempfile()?;
         fs::write(&source, SOURCE)?;
         let mut compiler = Command::new("cc");
         compiler.args(["-std=gnu11", "-O2", "-shared", "-fPIC", "-o"]);
-        let output = compiler.args([&library, &source]).arg("-ldl").output()?;
-        if !output.status.success() {
-            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(io::Error::other(errors));
-        }
-        // Another test may have built it too; the rename is atomic, so each reader sees a whole file.
-        fs::rename(library, &place)?;
-    }
-    Ok(place)
+        run(compiler.args([library, source.path()]).arg("-ldl"), "").map(drop)
+    })
 }
 
 const SOURCE: &str = include_str!("shim.c");

@@ -1,6 +1,6 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::wait::wait;
+use crate::command::run;
 
 /// A network namespace without a name, which ends with this value or with this process, together
 /// with all processes in it.
@@ -125,25 +126,10 @@ pub(super) fn tool(
         Some(namespace) => command_in(&namespace.path(), words[0]),
         None => Command::new(words[0]),
     };
-    let mut child = command
-        .args(&words[1..])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| missing(words[0], &error))?;
-    let sent = child
-        .stdin
-        .take()
-        .map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output()?;
-    if !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        let words = words.join(" ");
-        return Err(io::Error::other(format!("{words}: {complaint}{input}")));
-    }
-    sent?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    run(command.args(&words[1..]), input).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => missing(words[0], &error),
+        _ => io::Error::other(format!("{}: {error}{input}", words.join(" "))),
+    })
 }
 
 /// An error that says which package a program comes with.

@@ -1,11 +1,12 @@
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::ServerProcess;
 use super::server_process::deref_to;
 use super::shared::{join, unique};
+use crate::command::run;
 
 /// A PostgreSQL or MariaDB server that runs statements past the code under test.
 ///
@@ -14,7 +15,7 @@ use super::shared::{join, unique};
 #[derive(Debug)]
 pub struct DatabaseServer {
     process: ServerProcess,
-    dialect: &'static Dialect,
+    client: DatabaseClient,
 }
 
 /// What differs between the two.
@@ -25,8 +26,8 @@ pub(super) struct Dialect {
     pub(super) superuser: &'static str,
     /// The socket in the directory of a server with this port.
     pub(super) socket: fn(&Path, u16) -> PathBuf,
-    /// The command of the client, without its input.
-    pub(super) client: fn(&DatabaseClient<'_>) -> io::Result<Command>,
+    /// The command of the client for a database, without its input.
+    pub(super) command: fn(&DatabaseClient, &str) -> io::Result<Command>,
     /// The rows that it has printed.
     pub(super) rows: fn(&str) -> Vec<Vec<String>>,
     /// Counts the connections of `test`.
@@ -37,18 +38,23 @@ pub(super) struct Dialect {
 
 impl DatabaseServer {
     pub(super) fn new(process: ServerProcess, dialect: &'static Dialect) -> Self {
-        Self { process, dialect }
+        let client = DatabaseClient {
+            dialect,
+            address: process.address(),
+            port: process.port(),
+            dir: process.dir().to_owned(),
+        };
+        Self { process, client }
     }
 
     /// `postgres://test:test@127.0.0.1:PORT/test`, or with `mysql:`.
     pub fn url(&self) -> String {
-        self.dialect.url("test", &self.address(), "test")
+        self.client.url("test", "test")
     }
 
     /// The same for the superuser.
     pub fn admin_url(&self) -> String {
-        let user = self.dialect.superuser;
-        self.dialect.url(user, &self.address(), "test")
+        self.client.url(self.client.dialect.superuser, "test")
     }
 
     /// Runs statements past the code under test, as the superuser in the database `test`, on a
@@ -64,28 +70,18 @@ impl DatabaseServer {
     ///
     /// If a statement fails, or it does not connect within 5 s.
     pub fn try_sql(&self, text: &str) -> io::Result<Vec<Vec<String>>> {
-        self.client().run(text)
+        self.client.run("test", text)
     }
 
     /// How many connections the user `test` has, as the server tells.
     pub fn connections(&self) -> usize {
-        let rows = self.sql(self.dialect.count);
+        let rows = self.sql(self.client.dialect.count);
         rows[0][0].parse().expect("a number")
     }
 
     /// Makes an empty database of the user `test` with a name of its own, and returns its URL.
     pub fn database(&self) -> String {
-        let name = self.client().make_database();
-        self.dialect.url("test", &self.address(), &name)
-    }
-
-    fn client(&self) -> DatabaseClient<'_> {
-        DatabaseClient {
-            dialect: self.dialect,
-            dir: self.dir(),
-            port: self.port(),
-            database: "test",
-        }
+        self.client.make_database()
     }
 }
 
@@ -96,29 +92,24 @@ deref_to!(DatabaseServer, process: ServerProcess);
 ///
 /// A run is that of `cargo nextest`, and else the process.
 #[derive(Clone, Debug)]
-pub struct SharedDatabase {
-    dialect: &'static Dialect,
-    port: u16,
-    dir: PathBuf,
-}
+pub struct SharedDatabase(DatabaseClient);
 
 impl SharedDatabase {
     /// Its port of 127.0.0.1.
     pub fn port(&self) -> u16 {
-        self.port
+        self.0.port
     }
 
     /// Makes an empty database of the user `test` with a name of its own, and returns its URL:
     /// up to 0.5 s, and up to 8 MB that are there until the end of the run.
     pub fn database(&self) -> String {
-        let name = self.client("test").make_database();
-        self.dialect.url("test", &self.address(), &name)
+        self.0.make_database()
     }
 
     /// Runs statements in the database of this URL, as [`DatabaseServer::sql`] does.
-    pub fn sql(&self, database: &str, text: &str) -> Vec<Vec<String>> {
-        let rows = self.client(name(database)).run(text);
-        rows.expect("the server does it")
+    pub fn sql(&self, url: &str, text: &str) -> Vec<Vec<String>> {
+        let database = url.rsplit('/').next().unwrap_or_default();
+        self.0.run(database, text).expect("the server does it")
     }
 
     /// Finds the one of this run, or starts it.
@@ -129,79 +120,44 @@ impl SharedDatabase {
             |place| UnixStream::connect((dialect.socket)(&place.dir, place.port)).is_ok(),
         );
         let place = places.pop().expect("BUG: one server is started");
-        Self {
+        Self(DatabaseClient {
             dialect,
+            address: format!("127.0.0.1:{}", place.port),
             port: place.port,
             dir: place.dir,
-        }
-    }
-
-    fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    fn client<'a>(&'a self, database: &'a str) -> DatabaseClient<'a> {
-        DatabaseClient {
-            dialect: self.dialect,
-            dir: &self.dir,
-            port: self.port,
-            database,
-        }
+        })
     }
 }
 
-impl Dialect {
-    /// What a client gets to know.
-    fn url(&self, user: &str, address: &str, database: &str) -> String {
-        let scheme = self.scheme;
+/// The way to a server past the code under test: the socket in its directory.
+#[derive(Clone, Debug)]
+pub(super) struct DatabaseClient {
+    dialect: &'static Dialect,
+    /// Where the code under test connects to.
+    address: String,
+    pub(super) port: u16,
+    pub(super) dir: PathBuf,
+}
+
+impl DatabaseClient {
+    /// What the code under test gets to know.
+    fn url(&self, user: &str, database: &str) -> String {
+        let (scheme, address) = (self.dialect.scheme, &self.address);
         format!("{scheme}://{user}:{user}@{address}/{database}")
     }
-}
 
-/// The way to a server past the code under test: its socket.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DatabaseClient<'a> {
-    pub(super) dialect: &'static Dialect,
-    pub(super) dir: &'a Path,
-    pub(super) port: u16,
-    pub(super) database: &'a str,
-}
-
-impl DatabaseClient<'_> {
     /// Runs the statements as the superuser and returns the rows of all of them.
-    fn run(&self, text: &str) -> io::Result<Vec<Vec<String>>> {
-        let mut client = (self.dialect.client)(self)?;
-        client.stderr(Stdio::piped());
-        let printed = feed(client.stdout(Stdio::piped()), text)?;
+    fn run(&self, database: &str, text: &str) -> io::Result<Vec<Vec<String>>> {
+        let printed = run(&mut (self.dialect.command)(self, database)?, text)?;
         Ok((self.dialect.rows)(&printed))
     }
 
-    /// Makes a database with a name that no other has.
+    /// Makes a database with a name that no other has; its URL.
     fn make_database(&self) -> String {
         let name = unique("test");
         let (before, after) = self.dialect.create;
-        let made = self.run(&format!("{before}{name}{after}"));
+        let made = self.run("test", &format!("{before}{name}{after}"));
         made.expect("the server does it");
-        name
+        self.url("test", &name)
     }
-}
-
-/// Runs a command with this input and returns what it prints.
-pub(super) fn feed(command: &mut Command, input: &str) -> io::Result<String> {
-    let mut child = command.stdin(Stdio::piped()).spawn()?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A client that fails to connect does not read its input, and prints the error.
-        drop(stdin.write_all(input.as_bytes()));
-    }
-    let output = child.wait_with_output()?;
-    if !output.status.success() {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        return Err(io::Error::other(format!("{}: {errors}", output.status)));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// The name in the URL of a database.
-fn name(url: &str) -> &str {
-    url.rsplit('/').next().unwrap_or_default()
 }

@@ -3,16 +3,17 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::process::Pid;
 
-use super::database::{DatabaseClient, Dialect, feed};
+use super::database::{DatabaseClient, Dialect};
 use super::port::free_port;
 use super::process::Account;
 use super::server_process::{Service, Setup, Site, deref_to, setup_options, started};
-use super::template::{DATA, Template, run};
+use super::template::{DATA, Template};
 use super::{DatabaseServer, ServerProcess, SharedDatabase, TestCertificates};
+use crate::command::run;
 
 /// One MariaDB server, killed when the value is dropped.
 ///
@@ -48,7 +49,7 @@ static DIALECT: Dialect = Dialect {
     scheme: "mysql",
     superuser: "root",
     socket,
-    client,
+    command: client,
     rows,
     count: "SELECT count(*) FROM information_schema.processlist WHERE user = 'test'",
     create: ("CREATE DATABASE ", ""),
@@ -58,14 +59,14 @@ fn socket(dir: &Path, _port: u16) -> PathBuf {
     dir.join(SOCKET)
 }
 
-fn client(client: &DatabaseClient<'_>) -> io::Result<Command> {
+fn client(client: &DatabaseClient, database: &str) -> io::Result<Command> {
     let mut command = Command::new("mariadb");
     command
         .args(["--no-defaults", "--batch", "--skip-column-names"])
         .args(["--connect-timeout=5", "--default-character-set=utf8mb4"])
         // The one of the server is for the code under test.
         .arg("--init-command=SET SESSION max_statement_time=0")
-        .args(["--user", "root", "--database", client.database, "--socket"])
+        .args(["--user", "root", "--database", database, "--socket"])
         .arg(client.dir.join(SOCKET))
         .env("MYSQL_PWD", "root");
     Ok(command)
@@ -187,17 +188,11 @@ fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
     template.copy(&dir.join(DATA), |draft| {
         let data = format!("--datadir={}", draft.join(DATA).display());
         // Its bootstrap takes tables and no statements about users.
-        run(account
-            .command(&program("mariadb-install-db")?, draft)
-            .args(["--no-defaults", &data])
-            .args(INSTALL))?;
+        let mut install = account.command(&program("mariadb-install-db")?, draft);
+        run(install.args(["--no-defaults", &data]).args(INSTALL), "")?;
         let mut bootstrap = account.command(&server, draft);
-        bootstrap
-            .args(["--no-defaults", "--bootstrap", &data])
-            .args(BOOTSTRAP)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        feed(&mut bootstrap, STATEMENTS).map(drop)
+        bootstrap.args(["--no-defaults", "--bootstrap", &data]);
+        run(bootstrap.args(BOOTSTRAP), STATEMENTS).map(drop)
     })
 }
 

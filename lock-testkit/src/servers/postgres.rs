@@ -4,16 +4,17 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::process::Pid;
 
-use super::database::{DatabaseClient, Dialect, feed};
+use super::database::{DatabaseClient, Dialect};
 use super::port::free_port;
 use super::process::Account;
 use super::server_process::{Service, Setup, Site, deref_to, setup_options, started, wait};
-use super::template::{DATA, Template, if_there, run};
+use super::template::{DATA, Template, if_there};
 use super::{DatabaseServer, ServerProcess, SharedDatabase, TestCertificates};
+use crate::command::run;
 
 /// One PostgreSQL server, killed when the value is dropped.
 ///
@@ -74,7 +75,7 @@ static DIALECT: Dialect = Dialect {
     scheme: "postgres",
     superuser: SUPERUSER,
     socket,
-    client: psql,
+    command: psql,
     rows,
     count: "SELECT count(*) FROM pg_stat_activity WHERE usename = 'test'",
     create: ("CREATE DATABASE ", " OWNER test"),
@@ -84,7 +85,7 @@ fn socket(dir: &Path, port: u16) -> PathBuf {
     dir.join(format!(".s.PGSQL.{port}"))
 }
 
-fn psql(client: &DatabaseClient<'_>) -> io::Result<Command> {
+fn psql(client: &DatabaseClient, database: &str) -> io::Result<Command> {
     let mut command = Command::new(program("psql")?);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PG") {
@@ -94,9 +95,9 @@ fn psql(client: &DatabaseClient<'_>) -> io::Result<Command> {
     command
         .args(["-X", "-q", "-A", "-t", "-w", "-F", FIELD, "-0"])
         .args(["-v", "ON_ERROR_STOP=1", "-f", "-", "-h"])
-        .arg(client.dir)
+        .arg(&client.dir)
         .args(["-p", &client.port.to_string()])
-        .args(["-U", SUPERUSER, "-d", client.database])
+        .args(["-U", SUPERUSER, "-d", database])
         .env("PGPASSWORD", SUPERUSER)
         // Those of the server are for the code under test.
         .env("PGOPTIONS", "-c statement_timeout=0 -c lock_timeout=0")
@@ -319,13 +320,13 @@ impl Service for PostgresOptions {
 impl Primary {
     fn copy(&self, site: &Site<'_>) -> io::Result<()> {
         // By the socket, which asks for no password.
-        run(site
-            .account
-            .command(&program("pg_basebackup")?, site.dir)
-            .args(["-D", DATA, "-R", "-X", "stream", "-c", "fast", "-w"])
+        let program = program("pg_basebackup")?;
+        let mut copy = site.account.command(&program, site.dir);
+        copy.args(["-D", DATA, "-R", "-X", "stream", "-c", "fast", "-w"])
             .args(["--no-sync", "-U", SUPERUSER, "-h"])
             .arg(&self.dir)
-            .args(["-p", &self.port.to_string()]))
+            .args(["-p", &self.port.to_string()]);
+        run(&mut copy, "").map(drop)
     }
 }
 
@@ -350,17 +351,11 @@ fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
         account,
     };
     template.copy(&dir.join(DATA), |draft| {
-        run(account
-            .command(&initdb, draft)
-            .args(["-D", DATA])
-            .args(INITDB))?;
+        let mut init = account.command(&initdb, draft);
+        run(init.args(["-D", DATA]).args(INITDB), "")?;
         let mut single = account.command(&program("postgres")?, draft);
-        single
-            .args(["--single", "-F", "-D", DATA, "-c", "min_wal_size=2MB"])
-            .arg("template1")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        feed(&mut single, STATEMENTS).map(drop)
+        single.args(["--single", "-F", "-D", DATA, "-c", "min_wal_size=2MB"]);
+        run(single.arg("template1"), STATEMENTS).map(drop)
     })
 }
 

@@ -10,6 +10,7 @@ use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use super::process::Account;
+use crate::command::run;
 
 /// A data directory or a file that takes seconds to make, and that every server uses.
 ///
@@ -38,23 +39,12 @@ impl Template<'_> {
 
     /// Where it is, made as for a copy if need be.
     pub(super) fn place(&self, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<PathBuf> {
-        let dir = own_dir()?;
-        let place = dir.join(self.name()?);
-        if !place.exists() {
-            // Held until the end of this process, if need be, and no longer.
-            let lock = File::create(place.with_extension("lock"))?;
-            lock.lock()?;
-            if !place.exists() {
-                let draft = scratch(self.account)?;
-                make(draft.path())?;
-                // The rename is atomic, and the draft can be on another disk.
-                let copied = place.with_extension("draft");
-                if_there(fs::remove_dir_all(&copied))?;
-                copy_all(&draft.path().join(DATA), &copied)?;
-                fs::rename(copied, &place)?;
-            }
-        }
-        Ok(place)
+        made_once(&self.name()?, |copied| {
+            let draft = scratch(self.account)?;
+            make(draft.path())?;
+            // The draft can be on another disk.
+            copy_all(&draft.path().join(DATA), copied)
+        })
     }
 
     fn name(&self) -> io::Result<String> {
@@ -64,6 +54,29 @@ impl Template<'_> {
         (self.recipe, self.account.user()).hash(&mut hasher);
         Ok(format!("{}-{:016x}", self.server, hasher.finish()))
     }
+}
+
+/// A file or a directory of this name that stays for later test runs, made by `make` if need be.
+pub(crate) fn made_once(
+    name: &str,
+    make: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<PathBuf> {
+    let place = own_dir()?.join(name);
+    if !place.exists() {
+        // Held until the end of this process, if need be, and no longer.
+        let lock = File::create(place.with_extension("lock"))?;
+        lock.lock()?;
+        if !place.exists() {
+            let draft = place.with_extension("draft");
+            if draft.is_dir() {
+                fs::remove_dir_all(&draft)?;
+            }
+            make(&draft)?;
+            // The rename is atomic for those that find it.
+            fs::rename(draft, &place)?;
+        }
+    }
+    Ok(place)
 }
 
 /// A temporary directory that the account owns.
@@ -83,31 +96,13 @@ pub(super) fn if_there(removed: io::Result<()>) -> io::Result<()> {
 
 /// Copies a directory with its owners and modes.
 fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
-    run(Command::new("cp")
-        .args(["-a", "--reflink=auto"])
-        .arg(from)
-        .arg(to))
-}
-
-/// Runs a command to its end; an error has what it printed.
-pub(super) fn run(command: &mut Command) -> io::Result<()> {
-    let output = command.output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let (printed, errors) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    let program = command.get_program();
-    Err(io::Error::other(format!(
-        "{program:?}: {}\n{printed}{errors}",
-        output.status
-    )))
+    let mut copy = Command::new("cp");
+    copy.args(["-a", "--reflink=auto"]).arg(from).arg(to);
+    run(&mut copy, "").map(drop)
 }
 
 /// The name is predictable, so another user may have created the directory first.
-pub(crate) fn own_dir() -> io::Result<PathBuf> {
+fn own_dir() -> io::Result<PathBuf> {
     let user = geteuid().as_raw();
     let dir = env::temp_dir().join(format!("polylock-templates-{user}"));
     match DirBuilder::new().mode(0o700).create(&dir) {
