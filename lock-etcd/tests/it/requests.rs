@@ -32,7 +32,9 @@ async fn a_free_lock_is_acquired_and_released_in_two_requests() {
 }
 
 /// A lock that passes from task to task inside a process sends nothing, and its tokens grow.
-#[tokio::test(flavor = "multi_thread")]
+///
+/// On one thread, a task that is spawned is in the queue before the test goes on.
+#[tokio::test]
 async fn a_hand_over_sends_nothing() {
     let place = Place::new().await;
     let locks = place.counted().await;
