@@ -78,7 +78,7 @@ impl CommandWatch<'_> {
     /// Waits for the command to end, passes signals on, and stops it when a lock is lost.
     pub(crate) async fn until_the_end(mut self, signals: &mut Signals) -> io::Result<Ending> {
         let mut lost = pin!(self.locks.lost());
-        let mut expiring = pin!(self.locks.expiring(self.time_to_stop()));
+        let mut expiring = pin!(is_time_to_stop(self.locks, self.rules.kill_after));
         let max_run = self.rules.max_run;
         let max_run = max_run.and_then(|time| Instant::now().checked_add(time));
         let stops = self.rules.on_lost == LostAction::Term;
@@ -133,16 +133,6 @@ impl CommandWatch<'_> {
             // A signal that the command got as well may be seen after its end.
             is_asked: is_asked || signals.has_ending().await,
         })
-    }
-
-    /// How long before the end of the lock the command gets its signal: at least the time in which it can be
-    /// killed. A lock that lives with a session may never be valid for as long as its ttl.
-    fn time_to_stop(&self) -> Duration {
-        let ends = [self.locks.valid_for(), self.locks.max_hold_left()];
-        let most = ends.into_iter().flatten().min();
-        let most = most.map(|left| left * 2 / 5);
-        let wanted = self.rules.kill_after.max(TIME_TO_KILL);
-        most.map_or(wanted, |most| wanted.min(most))
     }
 
     async fn end(
@@ -324,6 +314,25 @@ impl CommandWatch<'_> {
             ));
         }
     }
+}
+
+/// Waits until the command has to get its signal: `kill_after` before the end of the lock, and at least the
+/// time in which it can be killed.
+///
+/// A lock that lives with a session may never be valid for as long as its ttl, so two fifths of what is left
+/// are enough. The first lease after a wait may be shorter than the later ones, so the time may grow.
+async fn is_time_to_stop(locks: &CommandLocks<'_>, kill_after: Duration) {
+    let wanted = kill_after.max(TIME_TO_KILL);
+    let mut ahead = Duration::ZERO;
+    while ahead < wanted {
+        let ends = [locks.valid_for(), locks.max_hold_left()];
+        let left = ends.into_iter().flatten().min();
+        ahead = ahead.max(left.map_or(wanted, |left| wanted.min(left * 2 / 5)));
+        if timeout(TIME_TO_KILL, locks.expiring(ahead)).await.is_ok() {
+            return;
+        }
+    }
+    locks.expiring(wanted).await;
 }
 
 async fn at(time: Option<Instant>) {

@@ -2,10 +2,13 @@
 
 use std::fs;
 
+use lock_testkit::servers::{RedisOptions, RedisServer};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-use crate::fixture::{LOCKCTL, Place, UNTIL_GO, assert_dead, is_alive, pid_of, state, until};
+use crate::fixture::{
+    LOCKCTL, Place, Process, UNTIL_GO, assert_dead, is_alive, pid_of, state, until,
+};
 
 /// Breaks the lock; its holder learns it within a third of its ttl.
 #[track_caller]
@@ -53,6 +56,31 @@ fn grandchildren_do_not_outlive_a_lost_lock() {
         process.expect(79);
         until("the grandchild is dead", || !is_alive(grandchild));
     }
+}
+
+/// The first lease after a wait is shorter than the later ones.
+#[test]
+fn a_command_that_waited_for_its_lock_gets_all_of_its_time_to_end() {
+    let (server, place) = (RedisServer::start(RedisOptions::new()), Place::new());
+    let backend = format!("--backend {}", server.url());
+    let first = place.hold(&format!("{backend} k"), UNTIL_GO);
+    let options = "--ttl 12s --kill-after 4s --events events k";
+    let mut command = place.lockctl(&format!("{backend} run {options} -- sh -c"));
+    command.arg("trap '' TERM; while :; do sleep 0.01; done");
+    let second = Process::start(command);
+    place.event("waiting");
+    place.go();
+    first.expect(0);
+    place.event("renewed");
+    server.stop();
+    second.expect(79);
+    let at = |event: &str| place.event(event)["unix_ms"].as_u64();
+    let time = at("child_exit").zip(at("lost"));
+    let time = time.map(|(killed, warned)| killed - warned);
+    assert!(
+        time.is_some_and(|ms| ms > 2_500),
+        "the command was killed {time:?} ms after its signal"
+    );
 }
 
 #[test]
