@@ -68,21 +68,23 @@ impl RenewalStatements {
 pub(crate) enum Many {
     /// With one argument for each column: the text of an array.
     Arrays(Arc<Sql>),
-    /// With the rows in its text, between these.
+    /// With the rows in its text, between these. Each number of rows is another text, so it is prepared
+    /// only where there are few.
     Rows {
         before: String,
         columns: Vec<&'static str>,
         after: String,
+        is_prepared: bool,
     },
 }
 
 impl Many {
-    /// Whether its text is the same for any number of rows.
-    pub(crate) fn has_fixed_text(&self) -> bool {
-        match self {
-            Self::Arrays(_) => true,
-            Self::Rows { .. } => false,
+    /// Has the rows in its text prepared, for a statement that has few.
+    pub(crate) fn prepared(mut self) -> Self {
+        if let Self::Rows { is_prepared, .. } = &mut self {
+            *is_prepared = true;
         }
+        self
     }
 
     /// How many rows a database counts when it has written so many that were there before.
@@ -102,9 +104,14 @@ impl Many {
                 before,
                 columns,
                 after,
+                is_prepared,
             } => {
                 let derived = derived(columns, rows.len());
-                let sql = Sql::new(format!("{before}({derived}) d{after}"));
+                let text = format!("{before}({derived}) d{after}");
+                let sql = match is_prepared {
+                    true => Sql::prepared(text),
+                    false => Sql::new(text),
+                };
                 (sql, rows.concat())
             }
         }

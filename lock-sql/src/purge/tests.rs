@@ -61,7 +61,7 @@ impl Purger {
     }
 
     async fn number(&self, text: &str) -> i64 {
-        let answer = self.pool.statement(&Sql::new(text), Vec::new()).await;
+        let answer = self.pool.run(&Sql::prepared(text), Vec::new()).await;
         answer.expect("an answer").int(0).expect("a number")
     }
 }

@@ -414,7 +414,7 @@ impl Actor {
             if let Some(recording) = recording {
                 recorded(recording).await;
             }
-            let cleared = context.control_pool.message(&sql, args.into_vec());
+            let cleared = context.control_pool.run(&sql, args.into_vec());
             if let Err(failure) = cleared.await {
                 tracing::debug!(cause = %failure.cause, "the record of a released lock stays until the next one");
             }
@@ -462,7 +462,7 @@ impl Actor {
     pub(super) async fn cancel(&self) {
         let args = Args::new().with(Args::SESSION, self.number);
         let (pool, sql) = (&self.context.control_pool, &self.context.statements.cancel);
-        match timeout(CANCELLING, pool.message(sql, args.into_vec())).await {
+        match timeout(CANCELLING, pool.run(sql, args.into_vec())).await {
             Ok(Ok(_)) => {}
             Ok(Err(failure)) => {
                 tracing::debug!(cause = %failure.cause, "a wait could not be cancelled");

@@ -170,7 +170,7 @@ async fn break_lock(
             .with(Args::BEGAN, session.began);
         let ended = context
             .control_pool
-            .message(&context.statements.terminate, args.into_vec())
+            .run(&context.statements.terminate, args.into_vec())
             .await;
         // It may have ended by itself meanwhile.
         if ended.is_err() && is_alive(context, key, session).await? {

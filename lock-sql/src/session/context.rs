@@ -57,7 +57,7 @@ impl SessionContext {
         sql: &Arc<Sql>,
         args: Args,
     ) -> Result<QueryResult, SqlFailure> {
-        self.control_pool.statement(sql, args.into_vec()).await
+        self.control_pool.run(sql, args.into_vec()).await
     }
 
     /// Runs statements in the background; `unless` names the effect of a failure.
@@ -69,7 +69,7 @@ impl SessionContext {
     ) {
         let (context, sql) = (Arc::clone(self), Arc::clone(sql));
         self.engine.spawn_service(async move {
-            if let Err(failure) = context.control_pool.message(&sql, args.into_vec()).await {
+            if let Err(failure) = context.control_pool.run(&sql, args.into_vec()).await {
                 tracing::debug!(cause = %failure.cause, "{unless}");
             }
         });

@@ -66,8 +66,8 @@ impl Client {
 
     /// Past the library.
     async fn sql(&self, text: &str) -> QueryResult {
-        let sql = Sql::new(text);
-        self.pool.statement(&sql, Vec::new()).await.expect("done")
+        let sql = Sql::prepared(text);
+        self.pool.run(&sql, Vec::new()).await.expect("done")
     }
 
     async fn number(&self, text: &str) -> i64 {

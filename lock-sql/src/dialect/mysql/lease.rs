@@ -13,7 +13,7 @@ use crate::database::statements::{
 use crate::wire::Sql;
 
 pub(crate) fn statements(table: &str) -> LeaseStatements {
-    let sql = |template: &str| Sql::new(text(table, template));
+    let sql = |template: &str| Sql::prepared(text(table, template));
     let many = |before: &str, columns, after: &str| many(table, before, columns, after);
     let renew = |columns: &str, due: &str| {
         many(
@@ -35,6 +35,7 @@ pub(crate) fn statements(table: &str) -> LeaseStatements {
                     .join(", ")
             ),
         )
+        .prepared()
     };
     LeaseStatements {
         take: sql(TAKE),
@@ -51,12 +52,12 @@ pub(crate) fn statements(table: &str) -> LeaseStatements {
         list: sql(LIST),
         renew: RenewalStatements {
             free: renew(COLUMNS, &format!("{DUE} SKIP LOCKED")),
-            any: renew(COLUMNS, DUE),
+            any: renew(COLUMNS, DUE).prepared(),
             rows: 1,
         },
         renew_shared: RenewalStatements {
             free: renew(SHARED_COLUMNS, &shared(FIRST_ROW)),
-            any: renew(SHARED_COLUMNS, &shared(FIRST_ROW_OF_ONE)),
+            any: renew(SHARED_COLUMNS, &shared(FIRST_ROW_OF_ONE)).prepared(),
             rows: 2,
         },
         load_many: many(
@@ -75,6 +76,7 @@ pub(super) fn many(table: &str, before: &str, columns: Vec<&'static str>, after:
         before: format!("{} ", text(table, before)),
         columns,
         after: format!(" {}", text(table, after)),
+        is_prepared: false,
     }
 }
 

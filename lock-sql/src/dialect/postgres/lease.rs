@@ -16,7 +16,7 @@ pub(crate) const CHANNEL: &str = "polylock";
 
 /// `table` is quoted, with its schema; `notifies` says whether waiters are notified.
 pub(crate) fn statements(table: &str, notifies: bool) -> LeaseStatements {
-    let sql = |template: &str| Sql::new(text(table, template));
+    let sql = |template: &str| Sql::prepared(text(table, template));
     let many = |template: &str| Many::Arrays(sql(template));
     let renewals = |due, rows| RenewalStatements {
         free: many(&renew(due, "SKIP LOCKED")),
