@@ -51,7 +51,7 @@ impl SessionContext {
         (self.timeout / 2).min(Duration::from_secs(60))
     }
 
-    /// Runs a statement that is no part of the transaction of a lock.
+    /// Runs statements that are no part of the transaction of a lock.
     pub(super) async fn control(
         &self,
         sql: &Arc<Sql>,
@@ -69,7 +69,7 @@ impl SessionContext {
     ) {
         let (context, sql) = (Arc::clone(self), Arc::clone(sql));
         self.engine.spawn_service(async move {
-            if let Err(failure) = context.control_pool.run(&sql, args.into_vec()).await {
+            if let Err(failure) = context.control(&sql, args).await {
                 tracing::debug!(cause = %failure.cause, "{unless}");
             }
         });

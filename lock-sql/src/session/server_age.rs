@@ -203,7 +203,7 @@ pub(super) async fn forget_later(context: &SessionContext, session: LeaseId) {
     loop {
         let args = Args::new().with(Args::SESSION_ID, &session.as_bytes()[..]);
         let sql = &context.statements.start.forget;
-        let Err(failure) = context.control_pool.run(sql, args.into_vec()).await else {
+        let Err(failure) = context.control(sql, args).await else {
             return;
         };
         if failure

@@ -38,8 +38,7 @@ async fn open(url: &str) -> SqlSessions {
 
 /// Runs statements on a connection of the control pool.
 async fn run(here: &SqlSessions, text: &str, args: Args) -> QueryResult {
-    let (pool, sql) = (&here.context.control_pool, Sql::new(text));
-    pool.run(&sql, args.into_vec()).await.unwrap()
+    here.context.control(&Sql::new(text), args).await.unwrap()
 }
 
 /// A database of its own on each server for each of these parameters.
