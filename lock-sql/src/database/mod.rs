@@ -208,9 +208,9 @@ impl LeaseStore for DatabaseStore {
     fn pace(&self) -> Pace {
         #[cfg(feature = "postgres")]
         if self.listener.as_ref().is_some_and(|it| it.is_receiving()) {
-            return Pace::NOTIFIED;
+            return Pace::Notified;
         }
-        Pace::POLLED
+        Pace::Polled
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {
