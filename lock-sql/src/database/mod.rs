@@ -67,7 +67,7 @@ pub(crate) struct DatabaseStore {
     shared_leases: SharedLeases,
     key_mutexes: KeyMutexes,
     in_flight: Arc<InFlight>,
-    purge: Purge,
+    pub(crate) purge: Purge,
     records: Records,
     #[cfg(feature = "postgres")]
     listener: Option<Arc<Listener>>,
