@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::budget::{RETRY_INTERVAL, SqlBudget, silent};
 use crate::error::SqlFailure;
 use crate::lease::TableLease;
-use crate::store::LeaseStore;
+use crate::store::{LeaseStore, Pace};
 use crate::table::{LockRefusal, SqlClaim, is_sharing};
 
 /// `mode=lease` on any database: leases in a table, and waiters that poll it.
@@ -90,7 +90,7 @@ impl Leases {
             released.as_mut().enable();
             // Before the read as well: notifications count from there.
             let pace = self.store.pace();
-            let is_notified = std::mem::take(&mut is_woken) && pace.notifies;
+            let is_notified = std::mem::take(&mut is_woken) && pace == Pace::Notified;
             let polling = self.poll(request, place, is_notified);
             let LockRefusal { until, ahead } = match budget.polling(request, polling).await {
                 Ok(AttemptOutcome::Granted(guard)) => return guard,

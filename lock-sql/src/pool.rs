@@ -10,7 +10,6 @@ use polylock_core::engine::Engine;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use crate::database::statements::Many;
 use crate::error::SqlFailure;
 use crate::mutex::Mutex;
 use crate::wire::{ConnectTarget, ErrorClass, QueryResult, ServerConnection, Sql, SqlValue};
@@ -38,7 +37,6 @@ struct PoolState {
 struct PoolJob {
     sql: Arc<Sql>,
     values: Vec<SqlValue>,
-    is_message: bool,
     deadline: Instant,
     reply: oneshot::Sender<Result<QueryResult, SqlFailure>>,
 }
@@ -60,48 +58,29 @@ impl Pool {
         })
     }
 
-    /// Runs one statement; repeats it after a conflict with another transaction.
-    pub(crate) async fn statement(
+    /// Runs a statement or several. One that is prepared is repeated after a conflict with another
+    /// transaction.
+    pub(crate) async fn run(
         self: &Arc<Self>,
         sql: &Arc<Sql>,
         values: Vec<SqlValue>,
     ) -> Result<QueryResult, SqlFailure> {
-        self.run(sql, values, false, |_| ()).await
+        self.run_with(sql, values, |_| ()).await
     }
 
-    /// Runs one statement, and passes the result to a function before the caller gets it, even if the
-    /// caller is gone: `None` if the statement never began. If the runtime of the engine ends, the
-    /// function is dropped without a call.
-    pub(crate) async fn statement_with(
+    /// The same, and passes the result to a function before the caller gets it, even if the caller is
+    /// gone: `None` if the statement never began. If the runtime of the engine ends, the function is
+    /// dropped without a call.
+    pub(crate) async fn run_with(
         self: &Arc<Self>,
         sql: &Arc<Sql>,
         values: Vec<SqlValue>,
-        ended: impl FnOnce(Option<&Result<QueryResult, SqlFailure>>) + Send + 'static,
-    ) -> Result<QueryResult, SqlFailure> {
-        self.run(sql, values, false, ended).await
-    }
-
-    /// Runs several statements, once.
-    pub(crate) async fn message(
-        self: &Arc<Self>,
-        sql: &Arc<Sql>,
-        values: Vec<SqlValue>,
-    ) -> Result<QueryResult, SqlFailure> {
-        self.run(sql, values, true, |_| ()).await
-    }
-
-    async fn run(
-        self: &Arc<Self>,
-        sql: &Arc<Sql>,
-        values: Vec<SqlValue>,
-        is_message: bool,
         ended: impl FnOnce(Option<&Result<QueryResult, SqlFailure>>) + Send + 'static,
     ) -> Result<QueryResult, SqlFailure> {
         let (reply, answer) = oneshot::channel();
         let job = PoolJob {
             sql: Arc::clone(sql),
             values,
-            is_message,
             deadline: Instant::now() + self.timeout,
             reply,
         };
@@ -163,12 +142,7 @@ impl Pool {
     ) -> Result<QueryResult, SqlFailure> {
         let mut backoff = MIN_BACKOFF;
         loop {
-            let run = async {
-                match job.is_message {
-                    true => connection.message(&job.sql, &job.values).await,
-                    false => connection.statement(&job.sql, &job.values).await,
-                }
-            };
+            let run = connection.run(&job.sql, &job.values);
             let Ok(done) = timeout_at(job.deadline, run).await else {
                 // The connection, which has no reader any more, is closed with this.
                 return Err(self.silent(true));
@@ -180,8 +154,9 @@ impl Pool {
                 }
                 Err(db_error) => db_error,
             };
-            let repeats =
-                db_error.class == ErrorClass::Conflict && !job.is_message && !job.reply.is_closed();
+            let repeats = db_error.class == ErrorClass::Conflict
+                && job.sql.is_prepared()
+                && !job.reply.is_closed();
             if repeats && Instant::now() + backoff < job.deadline {
                 sleep(self.engine.jitter(backoff / 2, backoff)).await;
                 backoff = (backoff * 2).min(MAX_BACKOFF);
@@ -207,7 +182,7 @@ impl Pool {
             }
             // After a restart of the server, a ping fails instead of a statement with an unknown
             // outcome.
-            let asked = timeout(PING_TIMEOUT, connection.message(&PING, &[])).await;
+            let asked = timeout(PING_TIMEOUT, connection.run(&PING, &[])).await;
             if asked.is_ok_and(|answer| answer.is_ok()) {
                 return Ok(connection);
             }
@@ -230,20 +205,6 @@ impl Pool {
         if !closes_idle {
             let closing = ClosesIdle(Arc::downgrade(self));
             self.engine.spawn_service(closing.run());
-        }
-    }
-
-    /// Runs a statement for several rows: one with a fixed text as [`statement`](Self::statement) does,
-    /// another as [`message`](Self::message) does, because each number of rows is another text.
-    pub(crate) async fn many(
-        self: &Arc<Self>,
-        many: &Many,
-        rows: &[Vec<SqlValue>],
-    ) -> Result<QueryResult, SqlFailure> {
-        let (sql, values) = many.with(rows);
-        match many.has_fixed_text() {
-            true => self.statement(&sql, values).await,
-            false => self.message(&sql, values).await,
         }
     }
 

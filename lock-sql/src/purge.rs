@@ -168,7 +168,7 @@ impl PurgeInner {
         let floor = scanned.idle.iter().map(|(_, last_token)| *last_token).max();
         if let Some(floor) = floor {
             let values = vec![SqlValue::from(floor)];
-            let raised = self.pool.statement(&self.texts.raise, values).await?;
+            let raised = self.pool.run(&self.texts.raise, values).await?;
             // Without the row that stores the min token, nothing may be deleted.
             if raised.affected > 0 {
                 self.state.lock().doomed.push_back(PendingDelete {
@@ -192,8 +192,8 @@ impl PurgeInner {
             ]
         };
         let rows: Vec<_> = doomed.keys.into_iter().map(row).collect();
-        let delete = &self.texts.delete[RowKind::Leases as usize];
-        let deleted = self.pool.many(delete, &rows).await?;
+        let (sql, values) = self.texts.delete[RowKind::Leases as usize].with(&rows);
+        let deleted = self.pool.run(&sql, values).await?;
         tracing::debug!(rows = deleted.affected, "unused rows of leases are deleted");
         Ok(())
     }
@@ -217,15 +217,8 @@ impl PurgeInner {
                 [SqlValue::from(key)].into_iter().chain(retention).collect()
             };
             let rows: Vec<Vec<SqlValue>> = scanned.idle.into_iter().map(row).collect();
-            let delete = &self.texts.delete[kind as usize];
-            match kind {
-                RowKind::Leases | RowKind::Records => self.pool.many(delete, &rows).await?,
-                // PostgreSQL needs two statements.
-                RowKind::Rows => {
-                    let (sql, values) = delete.with(&rows);
-                    self.pool.message(&sql, values).await?
-                }
-            };
+            let (sql, values) = self.texts.delete[kind as usize].with(&rows);
+            self.pool.run(&sql, values).await?;
         }
         self.state.lock().passed[kind as usize] = scanned.passed;
         Ok(())
@@ -241,7 +234,7 @@ impl PurgeInner {
         let mut values = vec![SqlValue::from(after)];
         values.extend(retention.map(|retention| SqlValue::from(whole_micros(retention))));
         let scan = &self.texts.scan[kind as usize];
-        let rows = self.pool.statement(scan, values).await?.rows;
+        let rows = self.pool.run(scan, values).await?.rows;
         let key = |row: &Vec<SqlValue>| row.first().and_then(SqlValue::bytes).map(<[u8]>::to_vec);
         let number = |row: &Vec<SqlValue>, at: usize| row.get(at).and_then(SqlValue::int);
         let idle = rows.iter().filter(|row| number(row, 1) == Some(1));

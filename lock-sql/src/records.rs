@@ -43,7 +43,7 @@ impl Records {
 
     async fn read_version(&self, key: &LockKey) -> Result<Option<(Record, u64)>, SqlFailure> {
         let values = vec![SqlValue::from(key.as_bytes())];
-        let answer = self.pool.statement(&self.texts.read, values).await;
+        let answer = self.pool.run(&self.texts.read, values).await;
         // Whatever happened to the request, it changed nothing.
         let answer = answer.map_err(|failure| failure.cause)?;
         let Some(row) = answer.rows.first() else {
@@ -104,7 +104,7 @@ impl Records {
             SqlValue::from(whole_micros(keep)),
             SqlValue::from(version),
         ];
-        let answer = self.pool.statement(&self.texts.write, values).await?;
+        let answer = self.pool.run(&self.texts.write, values).await?;
         Ok(answer.affected > 0 && answer.last_id != REFUSED)
     }
 

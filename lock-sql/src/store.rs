@@ -48,7 +48,7 @@ pub(crate) trait LeaseStore: Renewer {
 
     /// The poll interval of waiters without a wake-up.
     fn pace(&self) -> Pace {
-        Pace::POLLED
+        Pace::Polled
     }
 
     /// Releases the lock of `id`, if it has one.
@@ -89,45 +89,34 @@ pub(crate) trait LeaseStore: Renewer {
     ) -> Result<bool, SqlFailure>;
 }
 
-/// The poll interval of waiters.
+/// The poll interval of waiters. It doubles each time. Sleeps are random, between half of it and all of it,
+/// so that waiters do not poll all at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Pace {
-    /// At first; doubles each time. Sleeps are random, between half of this and all of it, so that
-    /// waiters do not poll all at once.
-    first: Duration,
-    last: Duration,
-    /// Whether other clients notify this process of a release, once it has read the rows: a
-    /// notified waiter need not read them again.
-    pub(crate) notifies: bool,
+pub(crate) enum Pace {
+    /// Other clients notify this process of a release, once it has read the rows: a notified waiter need
+    /// not read them again. Messages may be lost, and the holder may have died.
+    Notified,
+    Polled,
 }
 
 impl Pace {
-    /// For waiters without notifications.
-    pub(crate) const POLLED: Self = Self {
-        first: Duration::from_millis(1),
-        last: Duration::from_millis(20),
-        notifies: false,
-    };
-
-    /// For notified waiters; messages may be lost, and the holder may have died.
-    pub(crate) const NOTIFIED: Self = Self {
-        first: Duration::from_secs(1),
-        last: Duration::from_secs(1),
-        notifies: true,
-    };
-
     /// Min and max backoff of a waiter with so many ahead of it in the queue. If hundreds polled as
     /// often as the first ones, the database would have no time left for the holder.
-    pub(crate) fn bounds(&self, ahead: Option<usize>) -> (Duration, Duration) {
-        match ahead {
-            _ if self.notifies => (self.first, self.last),
+    pub(crate) fn bounds(self, ahead: Option<usize>) -> (Duration, Duration) {
+        match (self, ahead) {
+            (Self::Notified, _) => (BACKOFF_WHEN_NOTIFIED, BACKOFF_WHEN_NOTIFIED),
             // The second one has to notice that it becomes the first.
-            Some(0 | 1) => (self.first, self.last / 4),
-            Some(MAX_WAITERS..) => (BACKOFF_WITHOUT_PLACE, BACKOFF_WITHOUT_PLACE),
-            _ => (self.first, self.last),
+            (Self::Polled, Some(0 | 1)) => (MIN_BACKOFF, MAX_BACKOFF / 4),
+            (Self::Polled, Some(MAX_WAITERS..)) => (BACKOFF_WITHOUT_PLACE, BACKOFF_WITHOUT_PLACE),
+            (Self::Polled, _) => (MIN_BACKOFF, MAX_BACKOFF),
         }
     }
 }
+
+const MIN_BACKOFF: Duration = Duration::from_millis(1);
+const MAX_BACKOFF: Duration = Duration::from_millis(20);
+
+const BACKOFF_WHEN_NOTIFIED: Duration = Duration::from_secs(1);
 
 /// Backoff of a waiter that found the queue full: its turn is far away.
 const BACKOFF_WITHOUT_PLACE: Duration = Duration::from_millis(500);
@@ -145,7 +134,7 @@ mod tests {
     #[test]
     fn a_waiter_that_found_the_queue_full_polls_seldom() {
         let bounds = |ahead| {
-            let (min, max) = Pace::POLLED.bounds(ahead);
+            let (min, max) = Pace::Polled.bounds(ahead);
             (min.as_millis(), max.as_millis())
         };
         let places = [Some(0), Some(1), Some(2), Some(MAX_WAITERS - 1)];

@@ -115,7 +115,7 @@ async fn probe(target: &Arc<ConnectTarget>, limit: Duration) -> Result<Path, DbE
     let mut second = ServerConnection::open(target).await?;
     let mine = process(&mut first).await?;
     for _ in 0..ROUNDS {
-        if let Err(db_error) = second.message(&Sql::new("BEGIN"), &[]).await {
+        if let Err(db_error) = second.run(&Sql::new("BEGIN"), &[]).await {
             // The reply is from a pooler: the server knows the statement.
             return match &*db_error.source {
                 sqlx::Error::Database(_) => Ok(Path::Statements),
@@ -125,7 +125,7 @@ async fn probe(target: &Arc<ConnectTarget>, limit: Duration) -> Result<Path, DbE
         let other = process(&mut second).await?;
         let meanwhile = timeout(limit, process(&mut first)).await;
         // The second connection replies, so the first one waits for it, or has another process.
-        second.message(&Sql::new("ROLLBACK"), &[]).await?;
+        second.run(&Sql::new("ROLLBACK"), &[]).await?;
         let Ok(meanwhile) = meanwhile else {
             return Ok(Path::Transactions);
         };
@@ -143,5 +143,5 @@ const ROUNDS: usize = 3;
 
 async fn process(connection: &mut ServerConnection) -> Result<Option<i64>, DbError> {
     let process = Sql::new("SELECT pg_backend_pid()::bigint");
-    Ok(connection.message(&process, &[]).await?.int(0))
+    Ok(connection.run(&process, &[]).await?.int(0))
 }

@@ -50,7 +50,7 @@ pub(super) async fn ask(
     connection: &mut ServerConnection,
     question: &str,
 ) -> Result<QueryResult, SqlFailure> {
-    let answer = connection.message(&Sql::new(question), &[]).await;
+    let answer = connection.run(&Sql::new(question), &[]).await;
     answer.map_err(SqlFailure::of_statement)
 }
 

@@ -55,7 +55,7 @@ impl InFlight {
             let mut end = end;
             end.in_doubt = answer.is_some_and(may_go_on);
         };
-        pool.statement_with(sql, values, ended).await
+        pool.run_with(sql, values, ended).await
     }
 
     fn begin(self: &Arc<Self>, id: LeaseId) -> StatementEnd {

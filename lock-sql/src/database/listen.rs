@@ -82,7 +82,7 @@ impl Listener {
             attended: Notify::new(),
             table: table.to_owned(),
             is_receiving: AtomicBool::new(false),
-            notify: Sql::new(notify),
+            notify: Sql::prepared(notify),
             state: Mutex::default(),
         })
     }
@@ -149,7 +149,7 @@ impl Listener {
     pub(super) async fn notify_broken(&self, key: &LockKey) {
         let message = format!("{BROKEN}{}", topic(&self.table, key));
         let values = vec![SqlValue::from(message)];
-        if let Err(failure) = self.pool.statement(&self.notify, values).await {
+        if let Err(failure) = self.pool.run(&self.notify, values).await {
             tracing::debug!(cause = %failure.cause, "holders are not notified that a lock is broken");
         }
     }
@@ -260,7 +260,7 @@ impl RunningListener {
         let values = vec![SqlValue::from(greeting.as_str())];
         self.listener
             .pool
-            .statement(&self.listener.notify, values)
+            .run(&self.listener.notify, values)
             .await?;
         while let Some(message) = listener.try_recv().await.map_err(of)? {
             if message.payload() == greeting {

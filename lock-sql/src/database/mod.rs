@@ -67,7 +67,7 @@ pub(crate) struct DatabaseStore {
     shared_leases: SharedLeases,
     key_mutexes: KeyMutexes,
     in_flight: Arc<InFlight>,
-    purge: Purge,
+    pub(crate) purge: Purge,
     records: Records,
     #[cfg(feature = "postgres")]
     listener: Option<Arc<Listener>>,
@@ -186,7 +186,7 @@ impl LeaseStore for DatabaseStore {
         // Otherwise the statement that enters the queue may run after this one.
         self.in_flight.settle(ticket, self.timeout).await;
         let leave = &self.statements.leave_queue;
-        self.pool.statement(leave, on(key, ticket)).await?;
+        self.pool.run(leave, on(key, ticket)).await?;
         Ok(())
     }
 
@@ -208,9 +208,9 @@ impl LeaseStore for DatabaseStore {
     fn pace(&self) -> Pace {
         #[cfg(feature = "postgres")]
         if self.listener.as_ref().is_some_and(|it| it.is_receiving()) {
-            return Pace::NOTIFIED;
+            return Pace::Notified;
         }
-        Pace::POLLED
+        Pace::Polled
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {
@@ -237,7 +237,7 @@ impl LeaseStore for DatabaseStore {
 
     async fn reserve(&self, key: &LockKey, id: LeaseId) -> Result<Option<TokenRange>, SqlFailure> {
         let reserve = &self.statements.reserve;
-        Ok(drawn(&self.pool.statement(reserve, on(key, id)).await?))
+        Ok(drawn(&self.pool.run(reserve, on(key, id)).await?))
     }
 
     async fn adopt(
@@ -256,7 +256,7 @@ impl LeaseStore for DatabaseStore {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, SqlFailure> {
         let (from, to) = range(prefix);
         let range = vec![SqlValue::from(from), SqlValue::from(to)];
-        let answer = self.pool.statement(&self.statements.list, range).await?;
+        let answer = self.pool.run(&self.statements.list, range).await?;
         let mut infos = Vec::new();
         for (key, stored) in codec::read(&answer.rows) {
             let stored = stored.ok_or_else(|| self.malformed(&key))?;

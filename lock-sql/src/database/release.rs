@@ -34,7 +34,7 @@ impl DatabaseStore {
         };
         let mut values = on(key, id);
         values.extend(self.topic(key));
-        let answer = self.pool.statement(sql, values).await?;
+        let answer = self.pool.run(sql, values).await?;
         let released = match released(&answer) {
             Some(released) => released,
             None => {

@@ -144,7 +144,7 @@ impl DatabaseStore {
         let (sql, values) = renewals.any.with(&rows(round, some));
         // At the end of the statement, which the caller may not see.
         let ended = move |_: Option<&_>| drop(turn);
-        let answer = self.lock_waits.statement_with(&sql, values, ended).await;
+        let answer = self.lock_waits.run_with(&sql, values, ended).await;
         let answer = match answer {
             Ok(answer) => answer,
             Err(failure) => return round.report(some, &Err(failure)),
@@ -163,11 +163,12 @@ impl DatabaseStore {
     /// connection during the backoff.
     async fn many(&self, many: &Many, rows: Vec<Vec<SqlValue>>) -> Result<QueryResult, SqlFailure> {
         let mut again = WriteBackoff::urgent(self.timeout);
+        let (sql, values) = many.with(&rows);
         loop {
-            match self.renewals.many(many, &rows).await {
-                // The pool has already repeated one with a fixed text.
+            match self.renewals.run(&sql, values.clone()).await {
+                // The pool has already repeated one that is prepared.
                 Err(failure)
-                    if failure.class() == Some(ErrorClass::Conflict) && !many.has_fixed_text() =>
+                    if failure.class() == Some(ErrorClass::Conflict) && !sql.is_prepared() =>
                 {
                     again.wait(&self.engine).await?;
                 }

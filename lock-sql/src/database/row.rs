@@ -37,7 +37,7 @@ impl DatabaseStore {
     pub(super) async fn load(&self, key: &LockKey) -> Result<Option<Stored>, SqlFailure> {
         let ask = || {
             let values = vec![SqlValue::from(key.as_bytes())];
-            self.pool.statement(&self.statements.load, values)
+            self.pool.run(&self.statements.load, values)
         };
         let mut answer = ask().await;
         // A connection that was closed while idle costs a reader only a retry.
@@ -64,7 +64,7 @@ impl DatabaseStore {
         let rows = codec::write(stored);
         let (sql, mut values) = self.statements.store_and_notify.with(&rows);
         values.extend(self.topic(&stored.key));
-        Ok(self.pool.statement(&sql, values).await?.affected > 0)
+        Ok(self.pool.run(&sql, values).await?.affected > 0)
     }
 }
 

@@ -68,21 +68,23 @@ impl RenewalStatements {
 pub(crate) enum Many {
     /// With one argument for each column: the text of an array.
     Arrays(Arc<Sql>),
-    /// With the rows in its text, between these.
+    /// With the rows in its text, between these. Each number of rows is another text, so it is prepared
+    /// only where there are few.
     Rows {
         before: String,
         columns: Vec<&'static str>,
         after: String,
+        is_prepared: bool,
     },
 }
 
 impl Many {
-    /// Whether its text is the same for any number of rows.
-    pub(crate) fn has_fixed_text(&self) -> bool {
-        match self {
-            Self::Arrays(_) => true,
-            Self::Rows { .. } => false,
+    /// Has the rows in its text prepared, for a statement that has few.
+    pub(crate) fn prepared(mut self) -> Self {
+        if let Self::Rows { is_prepared, .. } = &mut self {
+            *is_prepared = true;
         }
+        self
     }
 
     /// How many rows a database counts when it has written so many that were there before.
@@ -102,9 +104,14 @@ impl Many {
                 before,
                 columns,
                 after,
+                is_prepared,
             } => {
                 let derived = derived(columns, rows.len());
-                let sql = Sql::new(format!("{before}({derived}) d{after}"));
+                let text = format!("{before}({derived}) d{after}");
+                let sql = match is_prepared {
+                    true => Sql::prepared(text),
+                    false => Sql::new(text),
+                };
                 (sql, rows.concat())
             }
         }
@@ -157,14 +164,48 @@ fn derived(columns: &[&str], rows: usize) -> String {
         .join(" UNION ALL ")
 }
 
-pub(crate) fn fill(template: &str, parts: &[(&str, &str)]) -> String {
-    let filled = parts
-        .iter()
-        .fold(template.to_owned(), |text, (name, part)| {
-            text.replace(name, part)
-        });
+/// Fills a template: `now` reads the clock, `moment` is the time that a statement has read, and `own` are
+/// the parts that only this database has.
+pub(crate) fn fill(
+    template: &str,
+    table: &str,
+    (now, moment): (&str, &str),
+    own: &[(&str, &str)],
+) -> String {
+    let unqueued = format!("(l.queued_until <= %moment% OR l.queued_until > %moment% + {FAR})");
+    let (overtaken, further) = (OVERTAKEN.to_string(), FURTHER_TOKENS.to_string());
+    // A part may have later ones in it.
+    let common = [
+        ("%end%", "%moment% + {4}"),
+        (
+            "%free%",
+            "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= %moment%)",
+        ),
+        ("%alive%", "l.expires_at > %moment%"),
+        ("%unqueued%", &unqueued),
+        ("%kept%", KEPT),
+        ("%longer%", LONGER),
+        ("%overtaken%", &overtaken),
+        ("%drawn%", "GREATEST(l.last_token + 1, %moment%)"),
+        ("%further%", &further),
+        ("%moment%", moment),
+        ("%now%", now),
+        ("%columns%", &columns()),
+        ("%table%", table),
+    ];
+    let parts = own.iter().chain(&common);
+    let filled = parts.fold(template.to_owned(), |text, (name, part)| {
+        text.replace(name, part)
+    });
     filled.split_whitespace().collect::<Vec<_>>().join(" ")
 }
+
+/// The ttl of a renewed lease. A clock that was set back does not extend it beyond its former ttl.
+const LONGER: &str = "GREATEST(d.ttl, LEAST(l.expires_at - %moment%, l.ttl) * d.least)";
+
+/// Whether a renewal that began later has written an end that is late enough for this one.
+const KEPT: &str = "d.least = 1 AND l.expires_at >= %moment% + d.ttl
+    AND l.expires_at - l.ttl BETWEEN %moment% AND %moment% + %overtaken%";
 
 pub(crate) const LOAD: &str =
     "SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}";
@@ -181,13 +222,13 @@ pub(crate) const LEAVE_QUEUE: &str = "
 UPDATE %table% SET id = NULL WHERE kind = 1 AND lock_key = {1} AND slot > 0 AND id = {2}";
 
 /// What is read of a row.
-pub(crate) fn columns() -> String {
+fn columns() -> String {
     COLUMNS.map(|column| format!("l.{column}")).join(", ")
 }
 
 /// By how many microseconds a renewal can have overtaken another one of its lease. One that began
 /// later than that began by a clock that has been set back since.
-pub(crate) const OVERTAKEN: u64 = 60_000_000;
+const OVERTAKEN: u64 = 60_000_000;
 
 /// The same in microseconds as [`FAR`](crate::table::FAR) of the table.
 pub(crate) const FAR: u128 = crate::table::FAR.as_micros();

@@ -93,7 +93,7 @@ impl DatabaseStore {
         let slot = stored.lock.place(ticket, &stored.ctx);
         let (name, ttl) = (SqlValue::from(key.as_bytes()), whole_micros(TICKET));
         let values = vec![name.clone(), SqlValue::from(ttl)];
-        let noted = self.pool.statement(note, values).await;
+        let noted = self.pool.run(note, values).await;
         // Whatever happened to the request, it acquired no lock.
         noted.map_err(|failure| failure.cause)?;
         let id = SqlValue::from(&ticket.as_bytes()[..]);
@@ -143,7 +143,7 @@ impl DatabaseStore {
     /// Inserts the row of a key. It does not matter if another client has inserted it.
     async fn insert(&self, key: &LockKey) -> Result<(), SqlFailure> {
         let values = vec![SqlValue::from(key.as_bytes())];
-        let inserted = self.pool.statement(&self.statements.insert, values).await;
+        let inserted = self.pool.run(&self.statements.insert, values).await;
         // Whatever happened to the request, it acquired no lock.
         inserted.map_err(|failure| failure.cause)?;
         self.purge.grown(key);
@@ -157,7 +157,7 @@ impl DatabaseStore {
             && listener.attend(key)
         {
             let (values, sent) = (vec![SqlValue::from(key.as_bytes())], self.engine.now());
-            let asked = self.pool.statement(want, values).await;
+            let asked = self.pool.run(want, values).await;
             // Whatever happened to the request, it acquired no lock.
             asked.map_err(|failure| failure.cause)?;
             listener.note_requested(key, sent);

@@ -29,7 +29,7 @@ pub(crate) fn mysql(table: &str) -> RecordTexts {
     let set = set.map(|name| format!("{name} = IF({is_written}, VALUES({name}), {name})"));
     RecordTexts {
         read: read(table, NOW),
-        write: Sql::new(format!(
+        write: Sql::prepared(format!(
             "INSERT INTO {table} (kind, lock_key, token, broken_id, expires_at, changed_at, version)
              VALUES (9, {{1}}, {{2}}, {{3}}, {NOW} + {{4}}, {NOW}, {{5}})
              ON DUPLICATE KEY UPDATE
@@ -48,7 +48,7 @@ pub(crate) fn postgres(table: &str) -> RecordTexts {
 
     RecordTexts {
         read: read(table, NOW),
-        write: Sql::new(format!(
+        write: Sql::prepared(format!(
             "INSERT INTO {table} AS r (kind, lock_key, token, broken_id, expires_at, changed_at, version)
              SELECT 9, {{1}}, {{2}}, {{3}}, m.now + {{4}}, m.now, {{5}} FROM (SELECT {NOW} AS now) m
              ON CONFLICT (kind, lock_key, slot) DO UPDATE SET token = excluded.token,
@@ -61,7 +61,7 @@ pub(crate) fn postgres(table: &str) -> RecordTexts {
 }
 
 fn read(table: &str, now: &str) -> Arc<Sql> {
-    Sql::new(format!(
+    Sql::prepared(format!(
         "SELECT token, broken_id, version FROM {table}
          WHERE kind = 9 AND lock_key = {{1}} AND slot = 0 AND expires_at > {now}"
     ))

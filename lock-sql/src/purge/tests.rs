@@ -1,16 +1,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use polylock_core::{AcquireRequest, DistributedLock as _, LockUrl, Mode, Wait};
+use polylock_core::{AcquireRequest, DistributedLock as _, Mode, Wait};
 use sqlx::{Connection as _, MySqlConnection, PgConnection};
 use tokio::time::Instant;
 
 use super::*;
 use crate::database::codec::moment;
-use crate::database::tests::databases;
+use crate::database::tests::{Client, databases};
 use crate::lock::SqlLock;
 use crate::transaction::{Connection, TransactionLocks};
-use crate::wire::ConnectTarget;
 
 #[test]
 fn leases_are_deleted_when_their_floor_has_settled() {
@@ -31,39 +30,14 @@ fn leases_are_deleted_when_their_floor_has_settled() {
     assert_eq!(due(200), None);
 }
 
-/// The purge of a client, and a pool for what tests ask past the library.
-struct Purger {
-    purge: Purge,
-    pool: Arc<Pool>,
-}
-
-impl Purger {
-    fn new(url: &str) -> Self {
-        let config =
-            SqlConfig::from_url(&LockUrl::parse(url).expect("a URL")).expect("a configuration");
-        let engine = Engine::of_this_process("test");
-        let target = Arc::new(ConnectTarget::of(config).expect("a target"));
-        let pool = Pool::new(&engine, &target, 2, Duration::from_secs(5));
-        Self {
-            purge: Purge::new(&engine, &pool, &target.config),
-            pool,
-        }
-    }
-
-    /// Deletes what is older than this, of all rows of locks.
-    async fn rows(&self, retention: Duration) {
-        self.purge.0.state.lock().passed = Default::default();
-        let purge = &self.purge.0;
-        let purged = purge.delete_unused(RowKind::Rows, Some(retention)).await;
-        // MariaDB may choose it to end a deadlock.
-        let is_victim = |failure: &SqlFailure| failure.class() == Some(ErrorClass::Conflict);
-        assert!(purged.as_ref().err().is_none_or(is_victim), "{purged:?}");
-    }
-
-    async fn number(&self, text: &str) -> i64 {
-        let answer = self.pool.statement(&Sql::new(text), Vec::new()).await;
-        answer.expect("an answer").int(0).expect("a number")
-    }
+/// Deletes what is older than this, of all rows of locks.
+async fn purge_rows(client: &Client, retention: Duration) {
+    let purge = &client.store.purge.0;
+    purge.state.lock().passed = Default::default();
+    let purged = purge.delete_unused(RowKind::Rows, Some(retention)).await;
+    // MariaDB may choose it to end a deadlock.
+    let is_victim = |failure: &SqlFailure| failure.class() == Some(ErrorClass::Conflict);
+    assert!(purged.as_ref().err().is_none_or(is_victim), "{purged:?}");
 }
 
 fn request(name: &str, wait: Wait) -> AcquireRequest {
@@ -77,12 +51,12 @@ const ROWS: &str = "SELECT count(*) FROM polylock_locks WHERE kind = 2";
 #[tokio::test]
 async fn held_rows_stay_and_the_purge_waits_for_none() {
     for url in databases() {
+        let client = Client::open(&url, "").await;
         let url = format!("{url}?mode=row");
         let (here, there) = (
             Arc::new(SqlLock::open(&url).await.unwrap()),
             Arc::new(SqlLock::open(&url).await.unwrap()),
         );
-        let purger = Purger::new(&url);
         let held = here.acquire(&request("held", LONG)).await.unwrap();
         let share = request("shared", LONG).with_mode(Mode::Shared);
         let shared = here.acquire(&share).await.unwrap();
@@ -96,11 +70,11 @@ async fn held_rows_stay_and_the_purge_waits_for_none() {
         }
         // A release is confirmed before the server has ended the transaction of the last one.
         let began = Instant::now();
-        while purger.number(ROWS).await > 2 {
-            purger.rows(Duration::ZERO).await;
+        while client.number(ROWS).await > 2 {
+            purge_rows(&client, Duration::ZERO).await;
             assert!(began.elapsed() < Duration::from_secs(4), "the rows stay");
         }
-        assert_eq!(purger.number(ROWS).await, 2);
+        assert_eq!(client.number(ROWS).await, 2);
         for name in ["held", "shared"] {
             let refused = there.acquire(&request(name, Wait::Never)).await;
             let error = refused.expect_err("two hold the lock");
@@ -184,12 +158,12 @@ async fn a_purge_that_never_rests_costs_no_lock_and_no_exclusion() {
                 tokio::spawn(async move { enter_in::<sqlx::MySql>(raw, &inside[0], "k0").await })
             }
         });
-        let purger = Purger::new(&url);
+        let client = Client::open(&plain, "").await;
         let mut deleted = 0;
         while tasks.iter().any(|task| !task.is_finished()) {
-            let before = purger.number(ROWS).await;
-            purger.rows(AGE).await;
-            deleted += i64::from(purger.number(ROWS).await < before);
+            let before = client.number(ROWS).await;
+            purge_rows(&client, AGE).await;
+            deleted += i64::from(client.number(ROWS).await < before);
             tokio::task::yield_now().await;
         }
         for task in tasks {

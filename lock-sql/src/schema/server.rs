@@ -47,14 +47,14 @@ pub(crate) async fn ensure(connection: &mut ServerConnection) -> Result<Applied,
             }
             TableState::Undescribed => {
                 let describe = Sql::new(texts(config).describe);
-                let described = connection.message(&describe, &[]).await;
+                let described = connection.run(&describe, &[]).await;
                 described.map_err(SqlFailure::of_statement)?;
             }
             TableState::Nothing if !config.creates_table => return Err(missing(config).into()),
             TableState::Nothing => {
                 tried += 1;
                 let create = Sql::new(texts(config).create);
-                let Err(db_error) = connection.message(&create, &[]).await else {
+                let Err(db_error) = connection.run(&create, &[]).await else {
                     continue;
                 };
                 if tried == ATTEMPTS || db_error.class.ends_connection() {
@@ -84,7 +84,7 @@ async fn look(
     config: &SqlConfig,
 ) -> Result<TableState, SqlFailure> {
     let layout = Sql::new(texts(config).layout);
-    match connection.message(&layout, &[]).await {
+    match connection.run(&layout, &[]).await {
         Ok(answer) => Ok(answer
             .int(0)
             .map_or(TableState::Undescribed, TableState::Layout)),
@@ -114,7 +114,7 @@ async fn other_table(
 ) -> SqlFailure {
     let table = config.table_sql();
     let about = Sql::new(texts(config).about);
-    let about = connection.message(&about, &[]).await;
+    let about = connection.run(&about, &[]).await;
     let text = |at: usize| {
         let value = about.as_ref().ok()?.rows.first()?.get(at)?;
         String::from_utf8(value.bytes()?.to_vec()).ok()

@@ -414,8 +414,7 @@ impl Actor {
             if let Some(recording) = recording {
                 recorded(recording).await;
             }
-            let cleared = context.control_pool.message(&sql, args.into_vec());
-            if let Err(failure) = cleared.await {
+            if let Err(failure) = context.control(&sql, args).await {
                 tracing::debug!(cause = %failure.cause, "the record of a released lock stays until the next one");
             }
         });
@@ -461,8 +460,8 @@ impl Actor {
     /// Ends the wait of this session from another connection.
     pub(super) async fn cancel(&self) {
         let args = Args::new().with(Args::SESSION, self.number);
-        let (pool, sql) = (&self.context.control_pool, &self.context.statements.cancel);
-        match timeout(CANCELLING, pool.message(sql, args.into_vec())).await {
+        let sql = &self.context.statements.cancel;
+        match timeout(CANCELLING, self.context.control(sql, args)).await {
             Ok(Ok(_)) => {}
             Ok(Err(failure)) => {
                 tracing::debug!(cause = %failure.cause, "a wait could not be cancelled");

@@ -168,10 +168,7 @@ async fn break_lock(
             .args(key)
             .with(Args::SESSION, session.number)
             .with(Args::BEGAN, session.began);
-        let ended = context
-            .control_pool
-            .message(&context.statements.terminate, args.into_vec())
-            .await;
+        let ended = context.control(&context.statements.terminate, args).await;
         // It may have ended by itself meanwhile.
         if ended.is_err() && is_alive(context, key, session).await? {
             ended?;

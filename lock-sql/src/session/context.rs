@@ -51,13 +51,13 @@ impl SessionContext {
         (self.timeout / 2).min(Duration::from_secs(60))
     }
 
-    /// Runs a statement that is no part of the transaction of a lock.
+    /// Runs statements that are no part of the transaction of a lock.
     pub(super) async fn control(
         &self,
         sql: &Arc<Sql>,
         args: Args,
     ) -> Result<QueryResult, SqlFailure> {
-        self.control_pool.statement(sql, args.into_vec()).await
+        self.control_pool.run(sql, args.into_vec()).await
     }
 
     /// Runs statements in the background; `unless` names the effect of a failure.
@@ -69,7 +69,7 @@ impl SessionContext {
     ) {
         let (context, sql) = (Arc::clone(self), Arc::clone(sql));
         self.engine.spawn_service(async move {
-            if let Err(failure) = context.control_pool.message(&sql, args.into_vec()).await {
+            if let Err(failure) = context.control(&sql, args).await {
                 tracing::debug!(cause = %failure.cause, "{unless}");
             }
         });

@@ -42,7 +42,7 @@ impl LossReport {
         let Some((sql, keys)) = question(context, self.0.iter().map(|(_, key, _)| key)) else {
             return HashSet::new();
         };
-        let answer = context.control_pool.message(&sql, keys).await;
+        let answer = context.control_pool.run(&sql, keys).await;
         let rows = answer.map_or_else(|_| Vec::new(), |answer| answer.rows);
         let broken = rows.iter().filter_map(|row| row.first()?.bytes());
         // Of one key all ids, one after the other.

@@ -55,7 +55,7 @@ impl Actor {
                     true => &context.statements.record_shared,
                     false => &context.statements.record,
                 };
-                if let Err(failure) = context.control_pool.message(sql, args.into_vec()).await {
+                if let Err(failure) = context.control(sql, args).await {
                     tracing::debug!(cause = %failure.cause, "the holder of a lock was not recorded");
                 }
                 drop(written);

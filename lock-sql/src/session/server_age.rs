@@ -203,7 +203,7 @@ pub(super) async fn forget_later(context: &SessionContext, session: LeaseId) {
     loop {
         let args = Args::new().with(Args::SESSION_ID, &session.as_bytes()[..]);
         let sql = &context.statements.start.forget;
-        let Err(failure) = context.control_pool.message(sql, args.into_vec()).await else {
+        let Err(failure) = context.control(sql, args).await else {
             return;
         };
         if failure
@@ -226,7 +226,7 @@ pub(super) async fn run(
     until: Instant,
     context: &SessionContext,
 ) -> Result<Result<QueryResult, DbError>, SqlFailure> {
-    let done = timeout_at(until, connection.message(sql, args.values())).await;
+    let done = timeout_at(until, connection.run(sql, args.values())).await;
     done.map_err(|_| SqlCause::Silent(context.request_timeout).into())
 }
 

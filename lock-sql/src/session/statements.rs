@@ -93,17 +93,17 @@ pub(crate) fn of_records(
          FROM {table} r WHERE r.kind = {kind}"
     );
     SessionStatements {
-        list: Sql::new(format!(
+        list: Sql::prepared(format!(
             "{read} AND r.{name} >= {{1}} AND r.{name} < {{15}}
                  AND (r.id IS NOT NULL OR r.shared IS NOT NULL)
              ORDER BY r.{name}"
         )),
-        inspect: Sql::new(format!("{read} AND r.lock_key = {{1}}")),
+        inspect: Sql::prepared(format!("{read} AND r.lock_key = {{1}}")),
         broken: format!(
             "SELECT broken_id FROM {table}
              WHERE kind = {kind} AND slot = 0 AND broken_id IS NOT NULL AND lock_key IN"
         ),
-        mark_broken: Sql::new(format!(
+        mark_broken: Sql::prepared(format!(
             "UPDATE {table} SET broken_id = {{7}}, broken_reason = {text}, changed_at = {now}
              WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0"
         )),

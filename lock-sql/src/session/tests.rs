@@ -38,8 +38,7 @@ async fn open(url: &str) -> SqlSessions {
 
 /// Runs statements on a connection of the control pool.
 async fn run(here: &SqlSessions, text: &str, args: Args) -> QueryResult {
-    let (pool, sql) = (&here.context.control_pool, Sql::new(text));
-    pool.message(&sql, args.into_vec()).await.unwrap()
+    here.context.control(&Sql::new(text), args).await.unwrap()
 }
 
 /// A database of its own on each server for each of these parameters.
@@ -170,7 +169,7 @@ async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read() {
                 .with(Args::SEEN, version);
             here.context
                 .control_pool
-                .message(&here.context.statements.start.admit, args.into_vec())
+                .run(&here.context.statements.start.admit, args.into_vec())
         };
         let refused = admit(5).await.unwrap();
         assert!(!server_age::is_recorded(&refused), "admitted by its name");

@@ -72,47 +72,28 @@ impl ServerConnection {
         }
     }
 
-    /// Runs a statement, prepared if its template says so, or several as text.
+    /// Runs a statement that is prepared, in one round trip or, if it is new, in two. Other texts are sent
+    /// in one round trip, with the values in them.
+    ///
+    /// Behind a pooler nothing is prepared: the next statement may reach another server connection, or
+    /// one where its name is taken.
     pub(crate) async fn run(
         &mut self,
         sql: &Sql,
         values: &[SqlValue],
     ) -> Result<QueryResult, DbError> {
-        match sql.is_single() {
-            true => self.statement(sql, values).await,
-            false => self.message(sql, values).await,
+        let raw = self.place.raw();
+        if !sql.is_prepared() || self.target.is_pooled() {
+            return raw.message(sql, values).await;
         }
-    }
-
-    /// Runs one statement in one round trip, and a new one in two, to prepare it.
-    ///
-    /// Behind a pooler it is not prepared: the next statement may reach another server connection, or
-    /// one where its name is taken.
-    pub(crate) async fn statement(
-        &mut self,
-        sql: &Sql,
-        values: &[SqlValue],
-    ) -> Result<QueryResult, DbError> {
-        if self.target.is_pooled() {
-            return self.message(sql, values).await;
-        }
-        match self.place.raw().statement(sql, values).await {
+        match raw.statement(sql, values).await {
             Err(db_error) if db_error.class == ErrorClass::Unprepared => {
                 tracing::warn!("a pooler is in the path: statements are not prepared from here on");
                 self.target.is_pooled.store(true, Ordering::Relaxed);
-                self.message(sql, values).await
+                raw.message(sql, values).await
             }
             answer => answer,
         }
-    }
-
-    /// Runs several statements in one round trip, with the values in their text.
-    pub(crate) async fn message(
-        &mut self,
-        sql: &Sql,
-        values: &[SqlValue],
-    ) -> Result<QueryResult, DbError> {
-        self.place.raw().message(sql, values).await
     }
 }
 

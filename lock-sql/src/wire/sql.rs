@@ -16,7 +16,7 @@ pub(crate) struct Sql {
     used: Vec<usize>,
     numbered: Arc<str>,
     marked: Arc<str>,
-    is_single: bool,
+    is_prepared: bool,
 }
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ enum Part {
 }
 
 impl Sql {
-    /// Reads a template.
+    /// Reads the template of statements that are sent as text, in one message.
     ///
     /// # Panics
     ///
@@ -36,11 +36,10 @@ impl Sql {
         Arc::new(Self::read(text.as_ref()))
     }
 
-    /// Reads the template of one statement, which
-    /// [`ServerConnection::run`](super::ServerConnection::run) prepares.
+    /// Reads the template of one statement, which a connection prepares when it is first used.
     pub(crate) fn prepared(text: impl AsRef<str>) -> Arc<Self> {
         Arc::new(Self {
-            is_single: true,
+            is_prepared: true,
             ..Self::read(text.as_ref())
         })
     }
@@ -61,13 +60,12 @@ impl Sql {
             used,
             numbered: numbered.into(),
             marked: marked.into(),
-            is_single: false,
+            is_prepared: false,
         }
     }
 
-    /// Whether it is one statement, to be prepared.
-    pub(super) fn is_single(&self) -> bool {
-        self.is_single
+    pub(crate) fn is_prepared(&self) -> bool {
+        self.is_prepared
     }
 
     /// With `$1`, as PostgreSQL has it; see [`used`](Self::used).

@@ -25,7 +25,7 @@ pub(super) async fn block(url: &str, name: &str, seconds: u32) -> JoinHandle<()>
     );
     let blocking = tokio::spawn(async move {
         let sql = Sql::new(text);
-        other.pool.message(&sql, Vec::new()).await.expect("done");
+        other.pool.run(&sql, Vec::new()).await.expect("done");
     });
     tokio::time::sleep(Duration::from_millis(200)).await;
     blocking

@@ -16,7 +16,7 @@ type State = Result<LeaseState, SqlFailure>;
 pub(super) async fn begin(url: &str, statement: &str) -> Client {
     let other = Client::open(url, "").await;
     let sql = Sql::new(format!("BEGIN; {statement}"));
-    other.pool.message(&sql, Vec::new()).await.expect("done");
+    other.pool.run(&sql, Vec::new()).await.expect("done");
     other
 }
 

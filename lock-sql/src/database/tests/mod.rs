@@ -37,13 +37,13 @@ pub(crate) fn databases() -> [String; 2] {
 }
 
 /// A client as of another process.
-struct Client {
-    store: DatabaseStore,
+pub(crate) struct Client {
+    pub(crate) store: DatabaseStore,
     pool: Arc<Pool>,
 }
 
 impl Client {
-    async fn open(url: &str, parameters: &str) -> Self {
+    pub(crate) async fn open(url: &str, parameters: &str) -> Self {
         let url = LockUrl::parse(&format!("{url}?mode=lease{parameters}")).expect("a URL");
         let config = SqlConfig::from_url(&url).expect("a configuration");
         Self::of(config).await
@@ -66,11 +66,11 @@ impl Client {
 
     /// Past the library.
     async fn sql(&self, text: &str) -> QueryResult {
-        let sql = Sql::new(text);
-        self.pool.statement(&sql, Vec::new()).await.expect("done")
+        let sql = Sql::prepared(text);
+        self.pool.run(&sql, Vec::new()).await.expect("done")
     }
 
-    async fn number(&self, text: &str) -> i64 {
+    pub(crate) async fn number(&self, text: &str) -> i64 {
         self.sql(text).await.int(0).expect("a number")
     }
 

@@ -121,7 +121,7 @@ async fn a_purge_leaves_rows_with_a_shared_holder() {
         let idle = key("idle");
         client.store.release(&idle, id(4)).await.unwrap();
         let run = async |(sql, values): (Arc<Sql>, Vec<SqlValue>)| {
-            client.store.pool.message(&sql, values).await.unwrap()
+            client.store.pool.run(&sql, values).await.unwrap()
         };
         let texts = client.store.purge.texts();
         let scan = vec![SqlValue::from(""), SqlValue::from(1_i64)];

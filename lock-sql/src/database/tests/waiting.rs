@@ -71,7 +71,7 @@ async fn passes(
 }
 
 async fn receives(leases: &Arc<Leases>) {
-    let is_notified = async || leases.store.pace() == Pace::NOTIFIED;
+    let is_notified = async || leases.store.pace() == Pace::Notified;
     until("it receives", is_notified).await;
 }
 

@@ -7,13 +7,12 @@
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FAR, FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, OVERTAKEN,
-    RenewalStatements, columns, fill,
+    FAR, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, RenewalStatements, fill,
 };
 use crate::wire::Sql;
 
 pub(crate) fn statements(table: &str) -> LeaseStatements {
-    let sql = |template: &str| Sql::new(text(table, template));
+    let sql = |template: &str| Sql::prepared(text(table, template));
     let many = |before: &str, columns, after: &str| many(table, before, columns, after);
     let renew = |columns: &str, due: &str| {
         many(
@@ -35,6 +34,7 @@ pub(crate) fn statements(table: &str) -> LeaseStatements {
                     .join(", ")
             ),
         )
+        .prepared()
     };
     LeaseStatements {
         take: sql(TAKE),
@@ -51,12 +51,12 @@ pub(crate) fn statements(table: &str) -> LeaseStatements {
         list: sql(LIST),
         renew: RenewalStatements {
             free: renew(COLUMNS, &format!("{DUE} SKIP LOCKED")),
-            any: renew(COLUMNS, DUE),
+            any: renew(COLUMNS, DUE).prepared(),
             rows: 1,
         },
         renew_shared: RenewalStatements {
             free: renew(SHARED_COLUMNS, &shared(FIRST_ROW)),
-            any: renew(SHARED_COLUMNS, &shared(FIRST_ROW_OF_ONE)),
+            any: renew(SHARED_COLUMNS, &shared(FIRST_ROW_OF_ONE)).prepared(),
             rows: 2,
         },
         load_many: many(
@@ -75,42 +75,27 @@ pub(super) fn many(table: &str, before: &str, columns: Vec<&'static str>, after:
         before: format!("{} ", text(table, before)),
         columns,
         after: format!(" {}", text(table, after)),
+        is_prepared: false,
     }
 }
 
 pub(super) fn text(table: &str, template: &str) -> String {
+    let vacant = format!("id IS NULL OR expires_at <= %now% OR expires_at > %now% + {FAR}");
     fill(
         template,
+        table,
+        (NOW, NOW),
         &[
-            ("%end%", "%now% + {4}"),
-            (
-                "%free%",
-                "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= %now%)",
-            ),
-            ("%alive%", "l.expires_at > %now%"),
-            (
-                "%unqueued%",
-                &format!("(l.queued_until <= %now% OR l.queued_until > %now% + {FAR})"),
-            ),
-            (
-                "%vacant%",
-                &format!("id IS NULL OR expires_at <= %now% OR expires_at > %now% + {FAR}"),
-            ),
-            ("%renewed_ttl%", &format!("IF({KEPT}, l.ttl, {LONGER})")),
+            ("%vacant%", &vacant),
+            ("%renewed_ttl%", "IF(%kept%, l.ttl, %longer%)"),
             (
                 "%renewed_end%",
-                &format!("IF({KEPT}, l.expires_at, %now% + {LONGER})"),
+                "IF(%kept%, l.expires_at, %now% + %longer%)",
             ),
             (
                 "%draw%",
                 "l.last_token = LAST_INSERT_ID(%drawn% + %further%)",
             ),
-            ("%drawn%", "GREATEST(l.last_token + 1, %now%)"),
-            ("%further%", &FURTHER_TOKENS.to_string()),
-            ("%overtaken%", &OVERTAKEN.to_string()),
-            ("%now%", NOW),
-            ("%columns%", &columns()),
-            ("%table%", table),
         ],
     )
 }
@@ -181,13 +166,6 @@ INSERT INTO %table% (kind, lock_key, slot, ttl, expires_at, changed_at)";
 const RENEW_AFTER: &str = "
 ON DUPLICATE KEY UPDATE ttl = VALUES(ttl), expires_at = VALUES(expires_at),
     changed_at = LAST_INSERT_ID(VALUES(changed_at)), version = %table%.version + 1";
-
-/// The ttl of a renewed lease. A clock that was set back does not extend it beyond its former ttl.
-const LONGER: &str = "GREATEST(d.ttl, LEAST(l.expires_at - %now%, l.ttl) * d.least)";
-
-/// Whether a renewal that began later has written an end that is late enough for this one.
-const KEPT: &str = "d.least = 1 AND l.expires_at >= %now% + d.ttl
-    AND l.expires_at - l.ttl BETWEEN %now% AND %now% + %overtaken%";
 
 const COLUMNS: &str = "l.slot, %renewed_ttl%, %renewed_end%";
 

@@ -5,7 +5,7 @@ use crate::purge::{PURGE_ROWS, PurgeTexts, RAISE};
 use crate::wire::Sql;
 
 pub(crate) fn texts(table: &str) -> PurgeTexts {
-    let sql = |template: &str| Sql::new(text(table, template));
+    let sql = |template: &str| Sql::prepared(text(table, template));
     let scan = |kind: u8, columns: &str| {
         sql(&format!(
             "SELECT l.lock_key, {columns} FROM %table% l

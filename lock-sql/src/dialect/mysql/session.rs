@@ -199,7 +199,7 @@ fn common(
                  shared = JSON_SET(COALESCE(shared, '{{{{}}}}'), {path}, JSON_EXTRACT({label}, '$')),
                  changed_at = {NOW}"
         )),
-        alive: Sql::new(format!("SELECT {alive}")),
+        alive: Sql::prepared(format!("SELECT {alive}")),
         terminate: Sql::new("KILL {6}"),
         ..of_records(table, (kind, name), recorded, (TEXT, NOW))
     }

@@ -6,8 +6,7 @@
 use super::{LAZY, NOW};
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FAR, FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, OVERTAKEN,
-    RenewalStatements, columns, fill,
+    FAR, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, RenewalStatements, fill,
 };
 use crate::wire::Sql;
 
@@ -16,7 +15,7 @@ pub(crate) const CHANNEL: &str = "polylock";
 
 /// `table` is quoted, with its schema; `notifies` says whether waiters are notified.
 pub(crate) fn statements(table: &str, notifies: bool) -> LeaseStatements {
-    let sql = |template: &str| Sql::new(text(table, template));
+    let sql = |template: &str| Sql::prepared(text(table, template));
     let many = |template: &str| Many::Arrays(sql(template));
     let renewals = |due, rows| RenewalStatements {
         free: many(&renew(due, "SKIP LOCKED")),
@@ -57,42 +56,26 @@ pub(crate) fn statements(table: &str, notifies: bool) -> LeaseStatements {
 }
 
 pub(super) fn text(table: &str, template: &str) -> String {
+    let vacant = format!(
+        "l.id IS NULL OR l.expires_at <= excluded.changed_at
+         OR l.expires_at > excluded.changed_at + {FAR}"
+    );
     let filled = fill(
         template,
+        table,
+        (NOW, "m.now"),
         &[
-            ("%end%", "m.now + {4}"),
-            (
-                "%free%",
-                "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= m.now)",
-            ),
-            ("%alive%", "l.expires_at > m.now"),
-            (
-                "%unqueued%",
-                &format!("(l.queued_until <= m.now OR l.queued_until > m.now + {FAR})"),
-            ),
-            (
-                "%vacant%",
-                &format!(
-                    "l.id IS NULL OR l.expires_at <= excluded.changed_at
-                     OR l.expires_at > excluded.changed_at + {FAR}"
-                ),
-            ),
+            ("%vacant%", &vacant),
             (
                 "%renewed_ttl%",
-                &format!("CASE WHEN {KEPT} THEN l.ttl ELSE {LONGER} END"),
+                "CASE WHEN %kept% THEN l.ttl ELSE %longer% END",
             ),
             (
                 "%renewed_end%",
-                &format!("CASE WHEN {KEPT} THEN l.expires_at ELSE m.now + {LONGER} END"),
+                "CASE WHEN %kept% THEN l.expires_at ELSE m.now + %longer% END",
             ),
-            ("%overtaken%", &OVERTAKEN.to_string()),
-            ("%drawn%", "GREATEST(l.last_token + 1, m.now)"),
-            ("%further%", &FURTHER_TOKENS.to_string()),
             ("%clock%", "FROM (SELECT %now% AS now) m"),
-            ("%now%", NOW),
             ("%lazy%", LAZY),
-            ("%columns%", &columns()),
-            ("%table%", table),
         ],
     );
     // The text of an array comes as bytes.
@@ -178,13 +161,6 @@ ON CONFLICT (kind, lock_key, slot) DO UPDATE SET
     id = excluded.id, ttl = excluded.ttl, expires_at = excluded.expires_at,
     changed_at = excluded.changed_at
 WHERE l.id = excluded.id OR %vacant%";
-
-/// The ttl of a renewed lease. A clock that was set back does not extend it beyond its former ttl.
-const LONGER: &str = "GREATEST(d.ttl, LEAST(l.expires_at - m.now, l.ttl) * d.least)";
-
-/// Whether a renewal that began later has written an end that is late enough for this one.
-const KEPT: &str = "d.least = 1 AND l.expires_at >= m.now + d.ttl
-    AND l.expires_at - l.ttl BETWEEN m.now AND m.now + %overtaken%";
 
 /// Exclusive leases that can be renewed.
 ///

@@ -6,7 +6,8 @@ use crate::purge::{PURGE_ROWS, PurgeTexts, RAISE};
 use crate::wire::Sql;
 
 pub(crate) fn texts(table: &str) -> PurgeTexts {
-    let sql = |template: &str| Sql::new(text(table, template));
+    let sql = |template: &str| Sql::prepared(text(table, template));
+    let delete = |template: &str| Many::Arrays(sql(template));
     let scan = |kind: u8, columns: &str| {
         sql(&format!(
             "SELECT l.lock_key, {columns} FROM %table% l, (SELECT %now% AS now) m
@@ -22,7 +23,12 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
             scan(9, "(l.expires_at <= m.now)::int::bigint"),
         ],
         raise: sql(RAISE),
-        delete: [DELETE_LEASES, DELETE_ROWS, DELETE_RECORDS].map(|text| Many::Arrays(sql(text))),
+        delete: [
+            delete(DELETE_LEASES),
+            // Two statements.
+            Many::Arrays(Sql::new(text(table, DELETE_ROWS))),
+            delete(DELETE_RECORDS),
+        ],
     }
 }
 

@@ -156,7 +156,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
             TOKENS_AT_ONCE,
         ))),
         seed: Sql::new(seed),
-        alive: Sql::new(format!("SELECT {}", row_alive("{6}", "{12}"))),
+        alive: Sql::prepared(format!("SELECT {}", row_alive("{6}", "{12}"))),
         terminate: terminate(&row_alive("{6}", "{12}")),
         ..common(
             table,
@@ -217,7 +217,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
              SELECT (pg_advisory_unlock({3}))::int::bigint",
         )),
         draw: Sql::new(tokens::draw_block(table, TOKENS_AT_ONCE)),
-        alive: Sql::new(format!("SELECT {}", advisory_alive("{6}", "{3}"))),
+        alive: Sql::prepared(format!("SELECT {}", advisory_alive("{6}", "{3}"))),
         terminate: terminate(&advisory_alive("{6}", "{3}")),
         ..common(
             table,
