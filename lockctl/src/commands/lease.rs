@@ -17,7 +17,7 @@ use crate::backend::BackendUrl;
 use crate::child::Signals;
 use crate::exit::Exit;
 use crate::held_keys::{self, HeldKeys};
-use crate::output::{CommandFailure, Escaped, Events, deliver, print, print_json, unix_ms};
+use crate::output::{CommandFailure, Escaped, Events, deliver, print_json, unix_ms};
 use crate::waiting::{AcquiredKeys, LockWait, WaitOutcome};
 
 /// Take a lease that outlives this process, and print its id and fencing token
@@ -157,15 +157,13 @@ async fn hand_out(
     );
     let valid_for = valid_until.saturating_duration_since(tokio::time::Instant::now());
     let deadline = unix_ms(SystemTime::now() + valid_for);
-    let answer = if app.wants_json() {
-        let answer = json!({
-            "key": key,
-            "lease": lease.to_hex(),
-            "token": token,
-            "deadline_unix_ms": deadline,
-        });
-        format!("{answer}\n")
-    } else {
+    let answer = json!({
+        "key": key,
+        "lease": lease.to_hex(),
+        "token": token,
+        "deadline_unix_ms": deadline,
+    });
+    let text = || {
         let token = token.map(|token| token.to_string()).unwrap_or_default();
         format!(
             "LOCK_KEY={}\nLOCK_LEASE={}\nLOCK_FENCING_TOKEN={token}\nLOCK_DEADLINE_UNIX_MS={deadline}\n",
@@ -174,7 +172,7 @@ async fn hand_out(
         )
     };
     // A lease whose id was not read is useless.
-    let delivered = deliver(&answer);
+    let delivered = deliver(&app.line(&answer, text));
     if !matches!(delivered, Ok(true)) {
         guard.release().await?;
         delivered?;
@@ -205,11 +203,8 @@ pub(super) async fn renew(app: &App, args: &RenewArgs) -> Result<Exit, CommandFa
         _ => return Err(lost(&key, "the backend does not say why")),
     }
     let deadline = unix_ms(sent + valid(ttl));
-    if app.wants_json() {
-        print_json(&json!({ "key": key.as_str(), "deadline_unix_ms": deadline }))?;
-    } else {
-        print(&format!("LOCK_DEADLINE_UNIX_MS={deadline}\n"))?;
-    }
+    let answer = json!({ "key": key.as_str(), "deadline_unix_ms": deadline });
+    app.answer(&answer, || format!("LOCK_DEADLINE_UNIX_MS={deadline}\n"))?;
     Ok(Exit::Success)
 }
 
