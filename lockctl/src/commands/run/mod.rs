@@ -69,7 +69,7 @@ fn request(
         .with_max_hold(None)
         .with_mode(args.mode.mode())
         .with_label(args.command.label());
-    let mut request = backend.lock_settings().apply(request);
+    let mut request = backend.lock_settings.apply(request);
     let skipping = args.skip_if_held.then_some(Wait::Never);
     if let Some(wait) = args.wait.wanted().or(skipping) {
         request = request.with_wait(wait);
