@@ -1,6 +1,5 @@
 //! `acquire`, `renew` and `release`: a lease that outlives the process that acquired it.
 
-use std::env;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -16,7 +15,7 @@ use crate::args::{LeaseText, duration, note};
 use crate::backend::BackendUrl;
 use crate::child::Signals;
 use crate::exit::Exit;
-use crate::held_keys::{self, HeldKeys};
+use crate::held_keys::refuse_held;
 use crate::output::{CommandFailure, Escaped, Events, deliver, print_json, unix_ms};
 use crate::waiting::{AcquiredKeys, LockWait, WaitOutcome};
 
@@ -68,9 +67,8 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
     let key = key(&args.key)?;
     let backend = app.backend()?;
     let request = request(&key, &args, &backend)?;
-    let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
-    let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
-    outer.refuse(&backend, [key.as_str()])?;
+    let mut signals = Signals::catch()?;
+    refuse_held(&backend, [key.as_str()])?;
     let locks = tokio::select! {
         signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
         locks = backend.connect(None) => locks?,
@@ -88,9 +86,9 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
         keys: std::slice::from_ref(&key),
         request: &request,
         console: &app.console,
-        events: &Events::none(),
+        events: &Events::default(),
         program: &backend.program(),
-        acquired: &AcquiredKeys::new(),
+        acquired: &AcquiredKeys::default(),
     };
     let exit = match waiting
         .wait_for(locks.acquire(&request), &mut signals)

@@ -73,7 +73,7 @@ pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, CommandFailur
         sender.clone(),
     );
     drop(tokio::spawn(looks));
-    let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
+    let mut signals = Signals::catch()?;
     // The locks that are being broken.
     let mut under_way = Vec::new();
     let cannot = || CommandFailure::internal("cannot use the terminal");
