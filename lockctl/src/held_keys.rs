@@ -1,5 +1,6 @@
 //! Locks that an outer `lockctl` holds, so that a nested one does not wait for it for ever.
 
+use std::env;
 use std::ffi::OsStr;
 
 use rustix::process::{Pid, getpid, test_kill_process};
@@ -54,39 +55,39 @@ impl HeldKeys {
         self
     }
 
-    /// Fails if an outer command that waits for this one holds one of the keys.
-    pub(crate) fn refuse<'k>(
-        &self,
-        backend: &BackendUrl,
-        keys: impl IntoIterator<Item = &'k str>,
-    ) -> Result<(), CommandFailure> {
-        if self.0.is_empty() {
-            return Ok(());
-        }
-        let (namespace, id) = (backend.stored_namespace(), id_of(backend));
-        for key in keys {
-            // What the service sees: a key with a colon may look like one in a namespace.
-            let stored = stored(&namespace, key);
-            let held = self.0.iter().find(|held| {
-                self::stored(&held.namespace, &held.key) == stored && held.backend == id
-            });
-            if let Some(held) = held.filter(|held| waits_for_this_process(held.pid)) {
-                let message = format!(
-                    "you already hold {} (outer lockctl pid {}), waiting for it would never end",
-                    Escaped(key),
-                    held.pid
-                );
-                return Err(CommandFailure::new(Exit::Usage, message)
-                    .with_hint("run the command without lockctl here, or use another key"));
-            }
-        }
-        Ok(())
-    }
-
     /// The text of the variable.
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("BUG: strings and numbers are JSON")
     }
+}
+
+/// Fails if an outer command that waits for this one holds one of the keys.
+pub(crate) fn refuse_held<'k>(
+    backend: &BackendUrl,
+    keys: impl IntoIterator<Item = &'k str>,
+) -> Result<(), CommandFailure> {
+    let HeldKeys(outer) = HeldKeys::read(env::var_os(VARIABLE).as_deref());
+    if outer.is_empty() {
+        return Ok(());
+    }
+    let (namespace, id) = (backend.stored_namespace(), id_of(backend));
+    for key in keys {
+        // What the service sees: a key with a colon may look like one in a namespace.
+        let stored = stored(&namespace, key);
+        let held = outer
+            .iter()
+            .find(|held| self::stored(&held.namespace, &held.key) == stored && held.backend == id);
+        if let Some(held) = held.filter(|held| waits_for_this_process(held.pid)) {
+            let message = format!(
+                "you already hold {} (outer lockctl pid {}), waiting for it would never end",
+                Escaped(key),
+                held.pid
+            );
+            return Err(CommandFailure::new(Exit::Usage, message)
+                .with_hint("run the command without lockctl here, or use another key"));
+        }
+    }
+    Ok(())
 }
 
 fn stored(namespace: &str, key: &str) -> String {

@@ -37,14 +37,10 @@ pub(crate) struct LockWait<'a> {
 
 /// The keys that this process has acquired so far: several keys are acquired one after the other,
 /// and the holder of those that come first is this process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct AcquiredKeys(watch::Sender<BTreeSet<LockKey>>);
 
 impl AcquiredKeys {
-    pub(crate) fn new() -> Self {
-        Self(watch::Sender::default())
-    }
-
     /// Handles an event.
     pub(crate) fn note(&self, event: &Event<'_>) {
         match event.kind {
@@ -318,7 +314,7 @@ mod tests {
             console: &Console::new(2),
             events: &events,
             program: "lockctl",
-            acquired: &AcquiredKeys::new(),
+            acquired: &AcquiredKeys::default(),
         };
         let told = || -> Vec<Option<String>> {
             let text = std::fs::read_to_string(&file).unwrap_or_default();

@@ -276,7 +276,7 @@ impl<C: SqlConnection> ResponseTable<C> {
             let purge = async {
                 let _reader = readers.acquire().await.expect(NEVER_CLOSED);
                 let mut connection = Checkout::<C::Database>::from(&pool).await?;
-                let purged = connection.get().delete(sql, None).await;
+                let purged = connection.get().change(sql, &[]).await;
                 connection.check_in(purged)
             };
             match tokio::time::timeout(PURGE_TIMEOUT, purge).await {
@@ -445,19 +445,22 @@ impl ResponseStatements {
         let retention = i64::try_from(retention.as_micros()).unwrap_or(MAX_RETENTION_MICROS);
         let retention = retention.min(MAX_RETENTION_MICROS);
         let (key, stored) = (key.as_bytes(), response.to_bytes());
+        let row = [
+            SqlParam::Bytes(key),
+            SqlParam::Number(token),
+            SqlParam::Bytes(&stored),
+            SqlParam::Number(Some(retention)),
+        ];
         for _ in 0..MAX_ATTEMPTS {
             let insert = self.insert.clone();
-            match connection
-                .insert(insert, key, token, &stored, retention)
-                .await
-            {
+            match connection.change(insert, &row).await {
                 Ok(0) => {}
                 Ok(_) => return Ok(Put::Stored),
                 Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
                 Err(error) => return Err(error),
             }
             let delete = self.delete_expired.clone();
-            if connection.delete(delete, Some(key)).await? > 0 {
+            if connection.change(delete, &row[..1]).await? > 0 {
                 continue;
             }
             let find = self.find_committed.clone();
@@ -557,24 +560,22 @@ pub trait SqlQueries: Connection + 'static {
     ) -> impl Future<Output = sqlx::Result<Option<Vec<u8>>>> + Send;
 
     /// Returns how many rows changed.
-    fn insert(
+    fn change(
         &mut self,
         sql: SqlStr,
-        key: &[u8],
-        token: Option<i64>,
-        response: &[u8],
-        retention_micros: i64,
-    ) -> impl Future<Output = sqlx::Result<u64>> + Send;
-
-    /// Returns how many rows changed.
-    fn delete(
-        &mut self,
-        sql: SqlStr,
-        key: Option<&[u8]>,
+        params: &[SqlParam<'_>],
     ) -> impl Future<Output = sqlx::Result<u64>> + Send;
 
     /// Runs several statements without parameters.
     fn execute_all(&mut self, sql: SqlStr) -> impl Future<Output = sqlx::Result<()>> + Send;
+}
+
+/// The value of a parameter.
+#[derive(Clone, Copy, Debug)]
+#[expect(unnameable_types, reason = "nobody else implements `SqlQueries`")]
+pub enum SqlParam<'a> {
+    Bytes(&'a [u8]),
+    Number(Option<i64>),
 }
 
 macro_rules! connections {
@@ -590,25 +591,16 @@ macro_rules! connections {
                 sqlx::query_scalar(sql).bind(key).fetch_optional(self).await
             }
 
-            async fn insert(
+            async fn change(
                 &mut self,
                 sql: SqlStr,
-                key: &[u8],
-                token: Option<i64>,
-                response: &[u8],
-                retention_micros: i64,
+                params: &[SqlParam<'_>],
             ) -> sqlx::Result<u64> {
-                let insert = sqlx::query(sql).bind(key).bind(token).bind(response);
-                let done = insert.bind(retention_micros).execute(self).await;
-                Ok(done?.rows_affected())
-            }
-
-            async fn delete(&mut self, sql: SqlStr, key: Option<&[u8]>) -> sqlx::Result<u64> {
-                let mut delete = sqlx::query(sql);
-                if let Some(key) = key {
-                    delete = delete.bind(key);
-                }
-                Ok(delete.execute(self).await?.rows_affected())
+                let query = params.iter().fold(sqlx::query(sql), |query, param| match *param {
+                    SqlParam::Bytes(bytes) => query.bind(bytes),
+                    SqlParam::Number(number) => query.bind(number),
+                });
+                Ok(query.execute(self).await?.rows_affected())
             }
 
             async fn execute_all(&mut self, sql: SqlStr) -> sqlx::Result<()> {

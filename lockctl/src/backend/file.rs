@@ -21,11 +21,11 @@ impl<F: Fn(&str) -> Option<OsString> + Clone + Send + Sync + 'static> Env for F 
 #[derive(Debug)]
 pub(super) struct FromFile {
     config: Config,
-    class: Option<String>,
+    pub(super) class: Option<String>,
     /// Whether each lock is acquired on another backend as well.
-    migrates: bool,
+    pub(super) migrates: bool,
     /// The options that lead here, as they are written in a shell.
-    options: String,
+    pub(super) options: String,
 }
 
 impl FromFile {
@@ -82,18 +82,6 @@ impl FromFile {
             None => locks.default_backend()?.locks(),
         };
         Ok(Arc::clone(locks))
-    }
-
-    pub(super) fn class(&self) -> Option<&str> {
-        self.class.as_deref()
-    }
-
-    pub(super) fn migrates(&self) -> bool {
-        self.migrates
-    }
-
-    pub(super) fn program(&self) -> String {
-        format!("lockctl{}", self.options)
     }
 }
 

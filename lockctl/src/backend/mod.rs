@@ -27,12 +27,14 @@ pub(crate) struct BackendUrl {
     /// Has the password in it, and goes to the library alone.
     text: String,
     url: LockUrl,
-    namespace: String,
+    /// The namespace that was asked for, empty if none was.
+    pub(crate) namespace: String,
     /// Whether the next call of `lockctl` uses it by default.
     is_default: bool,
     /// Whether the command line has the URL.
     is_option: bool,
-    lock_settings: LockSettings,
+    /// What the configuration says of ttl, wait and holds.
+    pub(crate) lock_settings: LockSettings,
     /// Where it stands, if it is one of a configuration file.
     file: Option<FromFile>,
 }
@@ -118,14 +120,10 @@ impl BackendUrl {
         &self.text
     }
 
-    /// What the configuration says of ttl, wait and holds.
-    pub(crate) fn lock_settings(&self) -> &LockSettings {
-        &self.lock_settings
-    }
-
     /// The request with the name of the class that was asked for.
     pub(crate) fn in_class(&self, request: AcquireRequest) -> AcquireRequest {
-        match self.file.as_ref().and_then(FromFile::class) {
+        let class = self.file.as_ref().and_then(|file| file.class.as_deref());
+        match class {
             Some(class) => request.with_class(class),
             None => request,
         }
@@ -133,24 +131,19 @@ impl BackendUrl {
 
     /// Whether each lock is acquired on two backends.
     pub(crate) fn migrates(&self) -> bool {
-        self.file.as_ref().is_some_and(FromFile::migrates)
+        self.file.as_ref().is_some_and(|file| file.migrates)
     }
 
     /// How to call `lockctl` for the same service, without secrets.
     pub(crate) fn program(&self) -> String {
         if let Some(file) = &self.file {
-            return file.program();
+            return format!("lockctl{}", file.options);
         }
         match (self.is_default, self.namespace.as_str()) {
             (true, "") => "lockctl".to_owned(),
             (true, namespace) => format!("lockctl --namespace {}", quoted(namespace)),
             (false, _) => format!("lockctl --backend {}", quoted(&self.url.to_string())),
         }
-    }
-
-    /// The namespace that was asked for, empty if none was.
-    pub(crate) fn namespace(&self) -> &str {
-        &self.namespace
     }
 
     /// What goes before the keys on the server: the namespace that was asked for, or that of the backend.
@@ -423,7 +416,7 @@ mod tests {
         let namespace = |args: &[&str], url: &str, ambient: &str| {
             let vars = [("LOCK_URL", url), ("LOCK_KEY_NAMESPACE", ambient)];
             let args = [&["--backend", url][..], args].concat();
-            choose(&args, &vars).unwrap().namespace().to_owned()
+            choose(&args, &vars).unwrap().namespace
         };
         assert_eq!(namespace(&[], "memory:", "shop"), "shop");
         assert_eq!(namespace(&[], "memory:?namespace=url", "a b"), "a b");

@@ -53,7 +53,7 @@ impl LockVariables<'_> {
             ("LOCK_KEY", Some(first.to_owned())),
             // Keys have no line breaks.
             ("LOCK_KEYS", Some(keys.join("\n"))),
-            ("LOCK_NAMESPACE", Some(self.backend.namespace().to_owned())),
+            ("LOCK_NAMESPACE", Some(self.backend.namespace.clone())),
             (
                 "LOCK_OWNER",
                 Some(format!("{}:{}", self.label.host(), self.label.pid())),

@@ -26,6 +26,8 @@ pub(crate) struct Runner {
     pub(crate) backend: BackendUrl,
     pub(crate) console: Console,
     pub(crate) events: Events,
+    /// The keys that locks of [`connect`](Self::connect) have acquired.
+    pub(crate) acquired: AcquiredKeys,
 }
 
 impl Runner {
@@ -34,12 +36,9 @@ impl Runner {
     /// # Cancel safety
     ///
     /// No lock is held yet.
-    pub(crate) async fn connect(
-        &self,
-        acquired: &AcquiredKeys,
-    ) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
+    pub(crate) async fn connect(&self) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
         let renewals = RenewalEvents {
-            acquired: acquired.clone(),
+            acquired: self.acquired.clone(),
             events: self.events.clone(),
             console: self.console.clone(),
         };
@@ -72,8 +71,7 @@ impl Runner {
         let variables = facts.variables(|name| env::var_os(name));
         if self.rules.own_group {
             // Before the command begins, so that it is never the only one to go on.
-            let caught = signals.catch_suspensions();
-            caught.map_err(CommandFailure::internal("cannot catch signals"))?;
+            signals.catch_suspensions()?;
         }
         // A lease and a session of ZooKeeper outlive lockctl by themselves. The lock is held without this
         // too, so a failure here is not fatal.
@@ -129,20 +127,12 @@ impl Runner {
         outcome == ALREADY_LOST
     }
 
-    /// The same for a job, whose event is `recorded`.
+    /// The outcome of a release, with a warning if it is not confirmed.
     ///
     /// # Cancel safety
     ///
     /// As for `releasing`.
-    pub(crate) async fn release_job(
-        &self,
-        releasing: impl Future<Output = polylock::Result<Released>>,
-    ) -> bool {
-        self.released(releasing).await == ALREADY_LOST
-    }
-
-    /// The outcome of a release, with a warning if it is not confirmed.
-    async fn released(
+    pub(crate) async fn released(
         &self,
         releasing: impl Future<Output = polylock::Result<Released>>,
     ) -> &'static str {
@@ -175,7 +165,8 @@ impl Runner {
     }
 }
 
-const ALREADY_LOST: &str = "already_lost";
+/// The outcome of a release of a lock that had been lost before.
+pub(crate) const ALREADY_LOST: &str = "already_lost";
 
 /// The release goes on in the background after that.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::future::ready;
-use std::io;
 use std::task::Poll;
 
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+use crate::output::CommandFailure;
 
 /// The signals that are passed on to the command, and that end the waiting if they end processes.
 #[derive(Debug)]
@@ -32,20 +33,17 @@ const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::QUIT, Signal::HU
 impl Signals {
     /// Catches the signals from here on, except those that the caller wants to be ignored, as
     /// nohup(1) does with HUP: they stay ignored, also by the command.
-    pub(crate) fn catch() -> io::Result<Self> {
+    pub(crate) fn catch() -> Result<Self, CommandFailure> {
         let ignored = ignored_signals();
         let wanted = HANDLED
             .into_iter()
             .filter(|signal| !is_in(ignored, *signal));
-        let caught = wanted.map(|wanted| {
-            let kind = SignalKind::from_raw(wanted.as_raw());
-            Ok((wanted, signal(kind)?))
-        });
+        let caught = wanted.map(|wanted| Ok((wanted, listen(wanted)?)));
         Ok(Self {
-            streams: caught.collect::<io::Result<_>>()?,
+            streams: caught.collect::<Result<_, CommandFailure>>()?,
             ending: &ENDING,
             // An ignored CHLD is inherited, and the kernel would reap the command unseen.
-            _children: signal(SignalKind::child())?,
+            _children: listen(Signal::CHILD)?,
         })
     }
 
@@ -57,11 +55,10 @@ impl Signals {
 
     /// Catches Ctrl-Z (TSTP) from here on, unless it is ignored: for a command that has a process group of
     /// its own and would go on alone.
-    pub(super) fn catch_suspensions(&mut self) -> io::Result<()> {
+    pub(super) fn catch_suspensions(&mut self) -> Result<(), CommandFailure> {
         let mut caught = self.streams.iter().map(|(signal, _)| *signal);
         if !caught.any(|signal| signal == Signal::TSTP) && !is_in(ignored_signals(), Signal::TSTP) {
-            let stream = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
-            self.streams.push((Signal::TSTP, stream));
+            self.streams.push((Signal::TSTP, listen(Signal::TSTP)?));
         }
         Ok(())
     }
@@ -114,6 +111,11 @@ impl Signals {
             () = ready(()) => false,
         }
     }
+}
+
+fn listen(wanted: Signal) -> Result<Stream, CommandFailure> {
+    let stream = signal(SignalKind::from_raw(wanted.as_raw()));
+    stream.map_err(CommandFailure::internal("cannot catch signals"))
 }
 
 /// The mask of ignored signals; none where the system does not tell.

@@ -57,7 +57,7 @@ pub(crate) fn spawn(
         ColorChoice::Never => "never",
         _ => "auto",
     };
-    let mut starter = starter(command, &[&console.quiet().to_string(), color]);
+    let mut starter = starter(command, &[&console.quiet.to_string(), color]);
     for (name, value) in variables {
         match value {
             Some(value) => starter.env(name, value),

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use polylock::admin::LockAdmin;
 use polylock::{DistributedLock, LockKey};
+use serde_json::Value;
 
 use crate::args::{GlobalArgs, OutputFormat};
 use crate::backend::BackendUrl;
 use crate::exit::Exit;
-use crate::output::{CommandFailure, Console};
+use crate::output::{CommandFailure, Console, print};
 
 /// What all commands share.
 #[derive(Debug)]
@@ -29,6 +30,24 @@ impl App {
 
     pub(super) fn wants_json(&self) -> bool {
         self.global.format == OutputFormat::Json
+    }
+
+    /// Prints an answer in the form that is asked for.
+    pub(super) fn answer(
+        &self,
+        json: &Value,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), CommandFailure> {
+        print(&self.line(json, text))
+    }
+
+    /// An answer in the form that is asked for: one line of JSON, or a text, which brings its line
+    /// breaks.
+    pub(super) fn line(&self, json: &Value, text: impl FnOnce() -> String) -> String {
+        match self.wants_json() {
+            true => format!("{json}\n"),
+            false => text(),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::app::{App, admin, key};
 use crate::exit::Exit;
-use crate::output::{CommandFailure, Escaped, holder_refusing, lock_json, print, print_json};
+use crate::output::{CommandFailure, Escaped, holder_refusing, lock_json};
 
 /// Take a lock from its holders by force; the next holder gets a larger fencing token
 #[derive(Args, Debug)]
@@ -73,17 +73,11 @@ pub(super) fn holder_ids(info: &LockInfo) -> HolderIds {
 }
 
 fn report(app: &App, args: &BreakArgs, broken: Option<&LockInfo>) -> Result<Exit, CommandFailure> {
-    if app.wants_json() {
-        print_json(&json!({ "key": args.key, "broken": broken.map(lock_json) }))?;
-        return Ok(Exit::Success);
-    }
-    match broken {
-        Some(info) => print(&describe(info, "is broken: it was taken from"))?,
-        None => print(&format!(
-            "{} is free, nothing is broken\n",
-            Escaped(&args.key)
-        ))?,
-    }
+    let answer = json!({ "key": args.key, "broken": broken.map(lock_json) });
+    app.answer(&answer, || match broken {
+        Some(info) => describe(info, "is broken: it was taken from"),
+        None => format!("{} is free, nothing is broken\n", Escaped(&args.key)),
+    })?;
     Ok(Exit::Success)
 }
 

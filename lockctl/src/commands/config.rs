@@ -58,11 +58,7 @@ pub(super) fn config(app: &App, args: &ConfigArgs) -> Result<Exit, CommandFailur
 /// Prints all errors on standard output: they are the answer.
 fn check(app: &App, path: &Path, scope: Scope) -> Result<Exit, CommandFailure> {
     let loaded = load(app, path, scope);
-    if app.wants_json() {
-        print_json(&checked_json(path, &loaded))?;
-    } else {
-        print(&checked(path, &loaded))?;
-    }
+    app.answer(&checked_json(path, &loaded), || checked(path, &loaded))?;
     Ok(match loaded {
         Ok(_) => Exit::Success,
         Err(_) => Exit::Config,

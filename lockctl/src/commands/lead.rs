@@ -1,7 +1,6 @@
 //! `lead`: a command that runs on one of several hosts.
 
 use std::convert::Infallible;
-use std::env;
 use std::io::{IsTerminal, stdin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +15,9 @@ use super::run::CommandArgs;
 use crate::args::address;
 use crate::child::{CommandLocks, CommandRules, Ending, Runner, Signals, Stop};
 use crate::exit::Exit;
-use crate::held_keys::{self, HeldKeys};
-use crate::output::{CommandFailure, Escaped, escaped, human};
-use crate::waiting::{AcquiredKeys, LockWait};
+use crate::held_keys::refuse_held;
+use crate::output::{CommandFailure, Escaped, Events, escaped, human};
+use crate::waiting::LockWait;
 
 /// Keep a command running on one of several hosts
 ///
@@ -48,7 +47,7 @@ pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, CommandFailu
         .with_wait(Wait::Forever)
         .with_max_hold(None)
         .with_label(args.command.label());
-    if let Some(ttl) = args.command.ttl.or_else(|| backend.lock_settings().ttl) {
+    if let Some(ttl) = args.command.ttl.or_else(|| backend.lock_settings.ttl) {
         request = request.with_ttl(ttl);
     }
     request.validate()?;
@@ -56,16 +55,15 @@ pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, CommandFailu
         is_service: true,
         ..args.command.rules(request.ttl())?
     };
-    let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
-    outer.refuse(&backend, [name.as_str()])?;
-    let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
+    refuse_held(&backend, [name.as_str()])?;
+    let mut signals = Signals::catch()?;
     if !stdin().is_terminal() {
         signals = signals.without_hangup();
     }
     let events = tokio::select! {
         biased;
         _ = signals.next_that_ends() => return Ok(Exit::Success),
-        events = args.command.open_events() => events?,
+        events = Events::open(args.command.events.clone()) => events?,
     };
     let runner = args
         .command
@@ -81,8 +79,7 @@ async fn stand(
     address: Option<String>,
     signals: &mut Signals,
 ) -> Result<Exit, CommandFailure> {
-    let acquired = AcquiredKeys::new();
-    let Some(locks) = connect(runner, &acquired, signals).await? else {
+    let Some(locks) = connect(runner, signals).await? else {
         return Ok(Exit::Success);
     };
     let election = Election::new(Arc::clone(&locks), request.key().clone())?;
@@ -99,7 +96,7 @@ async fn stand(
         console: &runner.console,
         events: &runner.events,
         program: &runner.backend.program(),
-        acquired: &acquired,
+        acquired: &runner.acquired,
     };
     let ended = candidate.stand(&waiting, signals).await;
     locks.shutdown(SHUTDOWN).await;
@@ -109,14 +106,13 @@ async fn stand(
 /// Connects, again and again while the backend is away; `None` if a signal comes first.
 async fn connect(
     runner: &Runner,
-    acquired: &AcquiredKeys,
     signals: &mut Signals,
 ) -> Result<Option<Arc<dyn DistributedLock>>, CommandFailure> {
     let (mut backoff, mut pause) = (Backoff::new(), Duration::ZERO);
     loop {
         let connecting = async {
             sleep(pause).await;
-            runner.connect(acquired).await
+            runner.connect().await
         };
         let connected = tokio::select! {
             biased;

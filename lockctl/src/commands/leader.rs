@@ -1,6 +1,7 @@
 //! `leader`: who leads an election.
 
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::time::SystemTime;
 
 use clap::Args;
@@ -11,8 +12,8 @@ use serde_json::{Value, json};
 use super::app::{App, key};
 use crate::exit::Exit;
 use crate::output::{
-    CommandFailure, Escaped, address_text, clock, deliver, leader_json, leader_rows, print,
-    print_json, reader_gone, rows_page, timestamp, unix_ms, who,
+    CommandFailure, Escaped, address_text, clock, follow, leader_json, leader_rows, rows_page,
+    timestamp, unix_ms, who,
 };
 
 /// Show who leads an election, and its address; exit 0 also if there is no leader
@@ -33,39 +34,26 @@ pub(super) async fn leader(app: &App, args: &LeaderArgs) -> Result<Exit, Command
     if args.watch {
         return watch(app, &election).await;
     }
-    if app.wants_json() {
-        print_json(&answer(&election, leader.as_ref()))?;
-    } else {
-        match &leader {
-            Some(leader) => print(&rows_page(leader_rows(leader)))?,
-            None => print(&format!("nobody leads {}\n", Escaped(election.name())))?,
-        }
-    }
+    app.answer(&answer(&election, leader.as_ref()), || match &leader {
+        Some(leader) => rows_page(leader_rows(leader)),
+        None => format!("nobody leads {}\n", Escaped(election.name())),
+    })?;
     Ok(Exit::Success)
 }
 
 /// Prints changes until the process is interrupted. That the backend cannot be asked is none.
 async fn watch(app: &App, election: &Election) -> Result<Exit, CommandFailure> {
     let mut leaders = election.observe();
-    loop {
-        let leader = tokio::select! {
-            leader = poll_fn(|cx| Pin::new(&mut leaders).poll_next(cx)) => leader,
-            () = reader_gone() => break,
-        };
-        let Some(leader) = leader else { break };
+    let changes = async || {
+        let leader = poll_fn(|cx| Pin::new(&mut leaders).poll_next(cx)).await?;
         let now = SystemTime::now();
-        let line = if app.wants_json() {
-            let mut event = answer(election, leader.as_ref());
-            event["time"] = timestamp(now).into();
-            event["unix_ms"] = unix_ms(now).into();
-            format!("{event}\n")
-        } else {
-            format!("{} {}\n", clock(now), sentence(leader.as_ref()))
-        };
-        if !deliver(&line)? {
-            break;
-        }
-    }
+        let mut event = answer(election, leader.as_ref());
+        event["time"] = timestamp(now).into();
+        event["unix_ms"] = unix_ms(now).into();
+        let text = || format!("{} {}\n", clock(now), sentence(leader.as_ref()));
+        Some(app.line(&event, text))
+    };
+    follow(changes).await?;
     Ok(Exit::Success)
 }
 

@@ -1,6 +1,5 @@
 //! `acquire`, `renew` and `release`: a lease that outlives the process that acquired it.
 
-use std::env;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -16,8 +15,8 @@ use crate::args::{LeaseText, duration, note};
 use crate::backend::BackendUrl;
 use crate::child::Signals;
 use crate::exit::Exit;
-use crate::held_keys::{self, HeldKeys};
-use crate::output::{CommandFailure, Escaped, Events, deliver, print, print_json, unix_ms};
+use crate::held_keys::refuse_held;
+use crate::output::{CommandFailure, Escaped, Events, deliver, print_json, unix_ms};
 use crate::waiting::{AcquiredKeys, LockWait, WaitOutcome};
 
 /// Take a lease that outlives this process, and print its id and fencing token
@@ -68,9 +67,8 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
     let key = key(&args.key)?;
     let backend = app.backend()?;
     let request = request(&key, &args, &backend)?;
-    let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
-    let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
-    outer.refuse(&backend, [key.as_str()])?;
+    let mut signals = Signals::catch()?;
+    refuse_held(&backend, [key.as_str()])?;
     let locks = tokio::select! {
         signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
         locks = backend.connect(None) => locks?,
@@ -88,9 +86,9 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
         keys: std::slice::from_ref(&key),
         request: &request,
         console: &app.console,
-        events: &Events::none(),
+        events: &Events::default(),
         program: &backend.program(),
-        acquired: &AcquiredKeys::new(),
+        acquired: &AcquiredKeys::default(),
     };
     let exit = match waiting
         .wait_for(locks.acquire(&request), &mut signals)
@@ -111,7 +109,7 @@ fn request(
     backend: &BackendUrl,
 ) -> Result<AcquireRequest, CommandFailure> {
     let label = Label::of_this_process().with_note(args.note.as_deref().unwrap_or_default());
-    let wait = args.wait.wanted().or_else(|| backend.lock_settings().wait);
+    let wait = args.wait.wanted().or_else(|| backend.lock_settings.wait);
     let request = AcquireRequest::new(key.clone())
         .with_mode(args.mode.mode())
         .with_wait(wait.unwrap_or(Wait::Forever))
@@ -126,7 +124,7 @@ fn request(
 
 fn ttl(wanted: Option<Duration>, backend: &BackendUrl) -> Duration {
     wanted
-        .or_else(|| backend.lock_settings().ttl)
+        .or_else(|| backend.lock_settings.ttl)
         .unwrap_or(Duration::from_secs(60))
 }
 
@@ -157,15 +155,13 @@ async fn hand_out(
     );
     let valid_for = valid_until.saturating_duration_since(tokio::time::Instant::now());
     let deadline = unix_ms(SystemTime::now() + valid_for);
-    let answer = if app.wants_json() {
-        let answer = json!({
-            "key": key,
-            "lease": lease.to_hex(),
-            "token": token,
-            "deadline_unix_ms": deadline,
-        });
-        format!("{answer}\n")
-    } else {
+    let answer = json!({
+        "key": key,
+        "lease": lease.to_hex(),
+        "token": token,
+        "deadline_unix_ms": deadline,
+    });
+    let text = || {
         let token = token.map(|token| token.to_string()).unwrap_or_default();
         format!(
             "LOCK_KEY={}\nLOCK_LEASE={}\nLOCK_FENCING_TOKEN={token}\nLOCK_DEADLINE_UNIX_MS={deadline}\n",
@@ -174,7 +170,7 @@ async fn hand_out(
         )
     };
     // A lease whose id was not read is useless.
-    let delivered = deliver(&answer);
+    let delivered = deliver(&app.line(&answer, text));
     if !matches!(delivered, Ok(true)) {
         guard.release().await?;
         delivered?;
@@ -205,11 +201,8 @@ pub(super) async fn renew(app: &App, args: &RenewArgs) -> Result<Exit, CommandFa
         _ => return Err(lost(&key, "the backend does not say why")),
     }
     let deadline = unix_ms(sent + valid(ttl));
-    if app.wants_json() {
-        print_json(&json!({ "key": key.as_str(), "deadline_unix_ms": deadline }))?;
-    } else {
-        print(&format!("LOCK_DEADLINE_UNIX_MS={deadline}\n"))?;
-    }
+    let answer = json!({ "key": key.as_str(), "deadline_unix_ms": deadline });
+    app.answer(&answer, || format!("LOCK_DEADLINE_UNIX_MS={deadline}\n"))?;
     Ok(Exit::Success)
 }
 

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::app::{App, admin, key};
 use crate::exit::Exit;
 use crate::output::{
-    CommandFailure, Escaped, Rows, address_text, clock, deliver, escaped, holder_refusing,
+    CommandFailure, Escaped, Rows, address_text, clock, escaped, follow, holder_refusing,
     holders_json, last_run_json, last_run_text, lock_json, lock_rows, locks_table, print,
-    print_json, reader_gone, rows_page, timestamp, unix_ms, who,
+    print_json, rows_page, timestamp, unix_ms, who,
 };
 use crate::pattern::Pattern;
 
@@ -37,18 +37,16 @@ pub(super) async fn try_lock(app: &App, args: &KeyArgs) -> Result<Exit, CommandF
     let key = key(&args.key)?;
     let locks = app.connect().await?;
     let info = admin(&*locks)?.inspect(&key).await?;
-    if app.wants_json() {
-        let holders = info.as_ref().map_or_else(|| json!([]), holders_json);
-        print_json(&json!({ "key": key.as_str(), "held": info.is_some(), "holders": holders }))?;
-    } else {
-        let name = Escaped(key.as_str());
-        let holder = info.as_ref().and_then(|info| info.holders.first());
-        match holder {
-            Some(holder) => print(&format!("{name} is held by {}\n", holder_refusing(holder)))?,
-            None if info.is_some() => print(&format!("{name} is held\n"))?,
-            None => print(&format!("{name} is free\n"))?,
+    let holders = info.as_ref().map_or_else(|| json!([]), holders_json);
+    let answer = json!({ "key": key.as_str(), "held": info.is_some(), "holders": holders });
+    let name = Escaped(key.as_str());
+    app.answer(&answer, || {
+        match info.as_ref().map(|info| info.holders.first()) {
+            Some(Some(holder)) => format!("{name} is held by {}\n", holder_refusing(holder)),
+            Some(None) => format!("{name} is held\n"),
+            None => format!("{name} is free\n"),
         }
-    }
+    })?;
     Ok(match info {
         Some(_) => Exit::NotAcquired,
         None => Exit::Success,
@@ -65,25 +63,23 @@ pub(super) async fn inspect(app: &App, args: &KeyArgs) -> Result<Exit, CommandFa
     let recorded = recorded.map_or_else(RecordInfo::default, |record| {
         RecordInfo::new(info.as_ref(), &record)
     });
-    if app.wants_json() {
-        let lock = info.as_ref().map(lock_json);
-        let mut answer = json!({ "key": key.as_str(), "held": info.is_some(), "lock": lock });
-        if let Some(address) = recorded.address {
-            answer["address"] = address.into();
-        }
-        if let Some(run) = &recorded.last_run {
-            answer["last_run"] = last_run_json(run);
-        }
-        print_json(&answer)?;
-    } else {
+    let lock = info.as_ref().map(lock_json);
+    let mut answer = json!({ "key": key.as_str(), "held": info.is_some(), "lock": lock });
+    if let Some(address) = &recorded.address {
+        answer["address"] = address.as_str().into();
+    }
+    if let Some(run) = &recorded.last_run {
+        answer["last_run"] = last_run_json(run);
+    }
+    app.answer(&answer, || {
         let free = format!("{} is free\n", Escaped(key.as_str()));
         let (head, mut rows) = match &info {
             Some(info) => (String::new(), lock_rows(info)),
             None => (free, Rows::new()),
         };
         rows.extend(recorded.rows());
-        print(&(head + &rows_page(rows)))?;
-    }
+        head + &rows_page(rows)
+    })?;
     Ok(Exit::Success)
 }
 
@@ -150,29 +146,19 @@ pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, Command
     let pattern = Pattern::new(&args.pattern);
     let locks = app.connect().await?;
     let mut events = admin(&*locks)?.watch(pattern.prefix()).await?;
-    loop {
-        let event = tokio::select! {
-            event = events.recv() => event,
-            // `lockctl watch | head -1` has seen enough.
-            () = reader_gone() => return Ok(Exit::Success),
-        };
-        let Some(event) = event else { break };
-        if !pattern.matches(event.key().as_str()) {
-            continue;
+    let changes = async || loop {
+        let event = events.recv().await?;
+        if pattern.matches(event.key().as_str()) {
+            return Some(app.line(&event_json(&event), || event_line(&event)));
         }
-        let line = if app.wants_json() {
-            format!("{}\n", event_json(&event))
-        } else {
-            event_line(&event)
-        };
-        if !deliver(&line)? {
-            return Ok(Exit::Success);
+    };
+    match follow(changes).await? {
+        true => Ok(Exit::Success),
+        false => {
+            let message = "the backend ended the watch";
+            Err(CommandFailure::new(Exit::Unavailable, message))
         }
     }
-    Err(CommandFailure::new(
-        Exit::Unavailable,
-        "the backend ended the watch",
-    ))
 }
 
 fn event_json(event: &LockEvent) -> Value {

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::app::App;
 use crate::exit::Exit;
-use crate::output::{CommandFailure, print, print_json};
+use crate::output::CommandFailure;
 
 /// Show or make the table that a database keeps its locks in
 ///
@@ -32,17 +32,15 @@ pub(super) async fn schema(app: &App, args: &SchemaArgs) -> Result<Exit, Command
     let schema = app.backend()?.schema()?;
     let table = schema.table();
     match args.command {
-        SchemaCommand::Print if app.wants_json() => {
-            print_json(&json!({ "table": table, "sql": schema.sql() }))?;
+        SchemaCommand::Print => {
+            let sql = schema.sql();
+            app.answer(&json!({ "table": table, "sql": sql }), || sql)?;
         }
-        SchemaCommand::Print => print(&schema.sql())?,
         SchemaCommand::Apply => {
             let is_new = schema.apply().await? == Applied::Created;
-            match (app.wants_json(), is_new) {
-                (true, _) => print_json(&json!({ "table": table, "created": is_new }))?,
-                (false, true) => print(&format!("table {table} is created\n"))?,
-                (false, false) => print(&format!("table {table} is there\n"))?,
-            }
+            let state = if is_new { "created" } else { "there" };
+            let answer = json!({ "table": table, "created": is_new });
+            app.answer(&answer, || format!("table {table} is {state}\n"))?;
         }
     }
     Ok(Exit::Success)

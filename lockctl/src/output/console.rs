@@ -14,16 +14,9 @@ use crate::output::{Writer, escaped};
 /// Says things on standard error, as loud as the options ask for.
 #[derive(Clone, Debug)]
 pub(crate) struct Console {
-    level: Level,
+    /// The number of `-q`: one leaves errors and warnings, two leave nothing.
+    pub(crate) quiet: u8,
     background: Option<Writer>,
-}
-
-/// How much is said.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Level {
-    Nothing,
-    Errors,
-    Notes,
 }
 
 pub(crate) const BOLD_RED: Style = AnsiColor::Red.on_default().bold();
@@ -33,23 +26,9 @@ pub(crate) const DIM: Style = Style::new().dimmed();
 impl Console {
     /// A console after that many `-q`.
     pub(crate) fn new(quiet: u8) -> Self {
-        let level = match quiet {
-            0 => Level::Notes,
-            1 => Level::Errors,
-            _ => Level::Nothing,
-        };
         Self {
-            level,
+            quiet,
             background: None,
-        }
-    }
-
-    /// The number of `-q` for a console that says as much.
-    pub(crate) fn quiet(&self) -> u8 {
-        match self.level {
-            Level::Notes => 0,
-            Level::Errors => 1,
-            Level::Nothing => 2,
         }
     }
 
@@ -57,7 +36,7 @@ impl Console {
     pub(crate) fn in_background(&self) -> Self {
         let writer = Writer::start("lockctl-stderr", anstream::stderr(), Self::missing);
         Self {
-            level: self.level,
+            quiet: self.quiet,
             background: writer.ok(),
         }
     }
@@ -76,7 +55,7 @@ impl Console {
 
     /// Whether progress and hints are wanted.
     pub(crate) fn is_chatty(&self) -> bool {
-        self.level >= Level::Notes
+        self.quiet == 0
     }
 
     /// Says what goes on.
@@ -88,7 +67,7 @@ impl Console {
 
     /// Says what did not go well, although the work goes on.
     pub(crate) fn warn(&self, message: impl fmt::Display) {
-        if self.level >= Level::Errors {
+        if self.quiet < 2 {
             self.say(format!(
                 "lockctl: {BOLD_YELLOW}warning{BOLD_YELLOW:#}: {message}\n"
             ));
@@ -97,7 +76,7 @@ impl Console {
 
     /// Says why the work ends.
     pub(crate) fn fail(&self, failure: &CommandFailure) {
-        if self.level < Level::Errors {
+        if self.quiet >= 2 {
             return;
         }
         let mut text = format!(

@@ -15,18 +15,13 @@ use crate::output::{
 };
 use crate::waiting::AcquiredKeys;
 
-/// Writes what happens, one JSON object for each line.
-#[derive(Clone, Debug)]
+/// Writes what happens, one JSON object for each line. The default writes nothing.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Events {
     out: Option<Writer>,
 }
 
 impl Events {
-    /// Writes nothing.
-    pub(crate) fn none() -> Self {
-        Self { out: None }
-    }
-
     /// Opens the target, if there is one; a FIFO as soon as it has a reader.
     ///
     /// # Cancel safety
@@ -35,7 +30,7 @@ impl Events {
     /// process ends.
     pub(crate) async fn open(target: Option<EventsTarget>) -> Result<Self, CommandFailure> {
         let Some(target) = target else {
-            return Ok(Self::none());
+            return Ok(Self::default());
         };
         let (done, opened) = oneshot::channel();
         // Not one of the runtime, which waits for its threads when it ends.

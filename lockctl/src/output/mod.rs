@@ -53,12 +53,33 @@ pub(crate) fn deliver(text: &str) -> Result<bool, CommandFailure> {
     }
 }
 
-/// Resolves when the reader of standard output is gone, also while nothing is printed.
+/// Prints lines as they come; true if the reader of standard output is gone, also while there is no
+/// line, and false if there are no more lines.
+///
+/// # Errors
+///
+/// Those of [`deliver`].
 ///
 /// # Cancel safety
 ///
-/// Nothing is lost.
-pub(crate) async fn reader_gone() {
+/// As for `next`.
+pub(crate) async fn follow(
+    mut next: impl AsyncFnMut() -> Option<String>,
+) -> Result<bool, CommandFailure> {
+    loop {
+        let line = tokio::select! {
+            line = next() => line,
+            // `lockctl watch | head -1` has seen enough.
+            () = reader_gone() => return Ok(true),
+        };
+        let Some(line) = line else { return Ok(false) };
+        if !deliver(&line)? {
+            return Ok(true);
+        }
+    }
+}
+
+async fn reader_gone() {
     while has_reader() {
         sleep(READER_CHECK_INTERVAL).await;
     }

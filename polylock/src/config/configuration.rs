@@ -11,7 +11,7 @@ use super::context::Context;
 use super::error::{ConfigError, ConfigErrors, ConfigReport, Origin};
 use super::loader::Loader;
 use super::locks::{Locks, connect};
-use super::resolve::{Resolved, resolve};
+use super::resolve::resolve;
 use super::settings::{BackendSettings, ClassSettings, Setting};
 use super::table::read;
 use super::value::shown;
@@ -39,10 +39,13 @@ use super::value::shown;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    file: Option<PathBuf>,
-    registry: Registry,
-    resolved: Resolved,
-    warnings: Vec<ConfigError>,
+    pub(super) file: Option<PathBuf>,
+    pub(super) registry: Registry,
+    pub(super) default: Option<String>,
+    pub(super) backends: Vec<BackendSettings>,
+    pub(super) classes: Vec<ClassSettings>,
+    pub(super) settings: Vec<Setting>,
+    pub(super) warnings: Vec<ConfigError>,
 }
 
 impl Config {
@@ -86,7 +89,7 @@ impl Config {
     ///
     /// No lock is touched. A dropped future closes what it opened.
     pub async fn connect(&self) -> Result<Locks> {
-        Box::pin(connect(&self.registry, &self.resolved)).await
+        Box::pin(connect(self)).await
     }
 
     /// The file, if the configuration is from one.
@@ -98,25 +101,25 @@ impl Config {
     /// The backend that is used where none is named.
     #[must_use]
     pub fn default_backend(&self) -> Option<&str> {
-        self.resolved.default.as_deref()
+        self.default.as_deref()
     }
 
     /// The backends in the order of the file.
     #[must_use]
     pub fn backends(&self) -> &[BackendSettings] {
-        &self.resolved.backends
+        &self.backends
     }
 
     /// The classes in the order of the file.
     #[must_use]
     pub fn classes(&self) -> &[ClassSettings] {
-        &self.resolved.classes
+        &self.classes
     }
 
     /// Every value with its origin, defaults included; secrets are shown as `***`.
     #[must_use]
     pub fn effective(&self) -> &[Setting] {
-        &self.resolved.settings
+        &self.settings
     }
 
     /// What is valid but risky: a password that everyone can read, a short ttl.
@@ -178,20 +181,11 @@ impl Loader {
         let Some(document) = text.and_then(|text| read(text, report)) else {
             return Err(report.finish().expect_err("BUG: there is an error"));
         };
-        let loader = self;
-        let resolved = resolve(
-            &Context {
-                loader,
-                path,
-                report,
-            },
-            document,
-        );
-        Ok(Config {
-            file: path.map(Path::to_owned),
-            registry: self.registry.clone(),
-            warnings: report.finish()?,
-            resolved,
-        })
+        let cx = Context {
+            loader: self,
+            path,
+            report,
+        };
+        resolve(&cx, document)
     }
 }

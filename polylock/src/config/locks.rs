@@ -9,11 +9,11 @@ use futures_util::future::join_all;
 use polylock_core::suggest::list;
 use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, DistributedLockExt, Error, ErrorKind, LockGuard,
-    LockKey, MultiGuard, MultiRequestBuilder, Registry, RequestBuilder, Result, Ticket, Wait,
+    LockKey, MultiGuard, MultiRequestBuilder, RequestBuilder, Result, Ticket, Wait,
 };
 
+use super::configuration::Config;
 use super::requirement::Requirement;
-use super::resolve::Resolved;
 use super::secret_url::SecretUrl;
 use super::settings::{BackendSettings, ClassSettings, LockSettings};
 use super::value::{instead_of, quoted};
@@ -355,10 +355,10 @@ impl From<Arc<dyn DistributedLock>> for ConfiguredLocks {
 }
 
 /// Opens the used backends, all at the same time, and compares capabilities with requirements.
-pub(super) async fn connect(registry: &Registry, config: &Resolved) -> Result<Locks> {
+pub(super) async fn connect(config: &Config) -> Result<Locks> {
     let backends = config.backends.iter();
     let (used, closed): (Vec<_>, Vec<_>) = backends.partition(|backend| backend.is_opened);
-    let opened = join_all(used.iter().map(|backend| open(registry, config, backend))).await;
+    let opened = join_all(used.iter().map(|backend| open(config, backend))).await;
     let closed = closed.iter().map(|backend| backend.name.clone()).collect();
     let mut open = Open {
         default: config.default.clone(),
@@ -408,11 +408,7 @@ pub(super) async fn connect(registry: &Registry, config: &Resolved) -> Result<Lo
     }
 }
 
-async fn open(
-    registry: &Registry,
-    config: &Resolved,
-    backend: &BackendSettings,
-) -> Result<Arc<dyn DistributedLock>> {
+async fn open(config: &Config, backend: &BackendSettings) -> Result<Arc<dyn DistributedLock>> {
     let url = |name: &str| {
         let found = config.backends.iter().find(|known| known.name == name);
         let url = found.and_then(|known| known.url.as_ref());
@@ -421,8 +417,8 @@ async fn open(
     };
     let new = url(&backend.name)?;
     match &backend.migrate_from {
-        Some(old) => registry.connect_migrating(url(old)?, new).await,
-        None => registry.connect(new).await,
+        Some(old) => config.registry.connect_migrating(url(old)?, new).await,
+        None => config.registry.connect(new).await,
     }
 }
 

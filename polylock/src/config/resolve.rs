@@ -1,14 +1,16 @@
 //! Combines file, environment and flags.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use polylock_core::layers::Prefix;
 use secrecy::ExposeSecret;
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::configuration::Config;
 use super::context::{Context, spelt};
-use super::error::{ConfigReport, Origin};
+use super::error::{ConfigErrors, ConfigReport, Origin};
 use super::file::{BackendTable, ClassTable, TableKind, keys_of};
 use super::loader::Scope;
 use super::requirement::Requirement;
@@ -16,15 +18,6 @@ use super::settings::{BackendSettings, ClassSettings, LockSettings, Setting, any
 use super::table::{ConfigTable, Document};
 use super::urls::{BackendUse, UrlOption, Urls, check_sources};
 use super::value::quoted;
-
-/// A configuration; valid if nothing was reported.
-#[derive(Clone, Debug)]
-pub(super) struct Resolved {
-    pub(super) default: Option<String>,
-    pub(super) backends: Vec<BackendSettings>,
-    pub(super) classes: Vec<ClassSettings>,
-    pub(super) settings: Vec<Setting>,
-}
 
 /// The variable that names the default backend.
 const DEFAULT_BACKEND: &str = "LOCK_DEFAULT_BACKEND";
@@ -39,8 +32,11 @@ const OF_DEFAULT: &str = "LOCK_";
 /// of its own lock to its command: a service under `lockctl` would lock other keys than its peers.
 const NAMESPACE: &str = "LOCK_KEY_NAMESPACE";
 
-/// Combines the sources, and reports what does not fit together.
-pub(super) fn resolve(cx: &Context<'_, '_>, mut document: Document<'_>) -> Resolved {
+/// Combines the sources; fails with all errors, also those that were reported before.
+pub(super) fn resolve(
+    cx: &Context<'_, '_>,
+    mut document: Document<'_>,
+) -> Result<Config, ConfigErrors> {
     check_names(cx, &document.backends);
     check_names(cx, &document.classes);
     let is_named = set_top(cx, &mut document.top);
@@ -81,12 +77,16 @@ pub(super) fn resolve(cx: &Context<'_, '_>, mut document: Document<'_>) -> Resol
     let backends = settings.collect();
     let classes = classes.iter();
     let classes = classes.filter_map(|table| class(cx, table, &mut listing));
-    Resolved {
-        classes: classes.collect(),
+    let classes = classes.collect();
+    Ok(Config {
+        file: cx.path.map(Path::to_owned),
+        registry: cx.loader.registry.clone(),
         default: top.text("default").map(Spanned::into_inner),
         backends,
+        classes,
         settings: listing.1,
-    }
+        warnings: cx.report.finish()?,
+    })
 }
 
 /// Names that differ as variables of the environment do not.

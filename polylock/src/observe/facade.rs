@@ -46,27 +46,24 @@ use super::series::{MetricSeries, Sink, observer};
 /// ```
 #[derive(Debug)]
 pub struct MetricsObserver {
-    target: FacadeTarget,
-    series: MetricSeries<MetricHandle>,
+    series: MetricSeries<FacadeTarget>,
 }
 
 impl MetricsObserver {
     /// Records with the global recorder, or the one of the thread that records.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            target: FacadeTarget {
-                prefix: Metric::DEFAULT_PREFIX.to_owned(),
-                recorder: None,
-            },
-            series: MetricSeries::new(),
-        }
+        let series = MetricSeries::new(FacadeTarget {
+            prefix: Metric::DEFAULT_PREFIX.to_owned(),
+            recorder: None,
+        });
+        Self { series }
     }
 
     /// Records with `recorder` on every thread.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder + Send + Sync>) -> Self {
-        self.target.recorder = Some(recorder);
+        self.series.sink.recorder = Some(recorder);
         self
     }
 }

@@ -37,22 +37,19 @@ use super::series::{MetricSeries, Sink, observer};
 /// ```
 #[derive(Debug)]
 pub struct OtelObserver {
-    target: OtelTarget,
-    series: MetricSeries<Vec<KeyValue>>,
+    series: MetricSeries<OtelTarget>,
 }
 
 impl OtelObserver {
     /// Records with `meter`.
     #[must_use]
     pub fn new(meter: Meter) -> Self {
-        Self {
-            target: OtelTarget {
-                prefix: Metric::DEFAULT_PREFIX.to_owned(),
-                meter,
-                instruments: OnceLock::new(),
-            },
-            series: MetricSeries::new(),
-        }
+        let series = MetricSeries::new(OtelTarget {
+            prefix: Metric::DEFAULT_PREFIX.to_owned(),
+            meter,
+            instruments: OnceLock::new(),
+        });
+        Self { series }
     }
 }
 

@@ -9,14 +9,14 @@ use polylock_core::layers::Event;
 use super::measure::{Measurement, Value, Words, measure, nothing};
 use super::metric::Metric;
 
-/// What every observer has over a `target` with a `prefix` and its `series`.
+/// What every observer has over its `series`, whose `sink` has a `prefix`.
 macro_rules! observer {
     ($observer:ident) => {
         impl $observer {
             /// Sets what is before the names. Default: `polylock`.
             #[must_use]
             pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
-                self.target.prefix = prefix.into();
+                self.series.sink.prefix = prefix.into();
                 self
             }
 
@@ -28,49 +28,45 @@ macro_rules! observer {
                 mut self,
                 classes: impl IntoIterator<Item = C>,
             ) -> Self {
-                let classes = classes.into_iter();
-                classes.for_each(|class| self.series.declare(class.into()));
+                let classes = classes.into_iter().map(Into::into);
+                self.series.declared.extend(classes);
                 self
             }
 
             /// Shows the declared classes at zero, for the backend that
             /// [`Capabilities`](crate::Capabilities) names.
             pub fn show(&self, backend: &'static str) {
-                self.series.show(backend, &self.target);
+                self.series.show(backend);
             }
 
             /// Counts a write that was refused because of its token, by
             /// [`StaleToken`](crate::fencing::StaleToken) for example. The library does not see
             /// these.
             pub fn count_stale_write(&self, class: &str) {
-                self.record(&Measurement::stale_write(class));
-            }
-
-            fn record(&self, measurement: &Measurement<'_>) {
-                self.series.record(measurement, &self.target);
+                self.series.record(&Measurement::stale_write(class));
             }
         }
 
         impl polylock_core::layers::Observer for $observer {
             fn event(&self, event: &polylock_core::layers::Event<'_>) {
-                self.series.event(event, &self.target);
+                self.series.event(event);
             }
         }
 
         impl polylock_coordination::CoordinationObserver for $observer {
             fn happened(&self, event: &polylock_coordination::CoordinationEvent<'_>) {
-                super::measure::coordination(event, |measurement| self.record(&measurement));
+                super::measure::coordination(event, |number| self.series.record(&number));
             }
         }
 
         #[cfg(feature = "tower")]
         impl polylock_tower::RejectionObserver for $observer {
             fn rejected(&self, rejected: &polylock_tower::RejectedRequest<'_>) {
-                self.record(&super::measure::rejection(rejected, 1));
+                self.series.record(&super::measure::rejection(rejected, 1));
             }
 
             fn announced(&self, possible: &polylock_tower::RejectedRequest<'_>) {
-                self.record(&super::measure::rejection(possible, 0));
+                self.series.record(&super::measure::rejection(possible, 0));
             }
         }
     };
@@ -89,13 +85,16 @@ pub(super) trait Sink {
 }
 
 /// The time series of an observer.
-pub(super) struct MetricSeries<H> {
-    classes: RwLock<HashMap<Arc<str>, Arc<ClassSeries<H>>>>,
+pub(super) struct MetricSeries<S: Sink> {
+    pub(super) sink: S,
+    classes: RwLock<HashMap<Arc<str>, ClassOf<S>>>,
     /// The classes to show before anything happens to them.
-    declared: Vec<Arc<str>>,
+    pub(super) declared: Vec<Arc<str>>,
     /// Where they are shown.
     backends: RwLock<Vec<&'static str>>,
 }
+
+type ClassOf<S> = Arc<ClassSeries<<S as Sink>::Handle>>;
 
 /// The time series of a class.
 struct ClassSeries<H> {
@@ -103,39 +102,36 @@ struct ClassSeries<H> {
     handles: RwLock<HashMap<(Metric, Words), Arc<H>>>,
 }
 
-impl<H> MetricSeries<H> {
-    pub(super) fn new() -> Self {
+impl<S: Sink> MetricSeries<S> {
+    pub(super) fn new(sink: S) -> Self {
         Self {
+            sink,
             classes: RwLock::default(),
             declared: Vec::new(),
             backends: RwLock::default(),
         }
     }
 
-    pub(super) fn declare(&mut self, class: Arc<str>) {
-        self.declared.push(class);
-    }
-
-    pub(super) fn event(&self, event: &Event<'_>, sink: &impl Sink<Handle = H>) {
+    pub(super) fn event(&self, event: &Event<'_>) {
         if !self.declared.is_empty() && !read(&self.backends, |all| all.contains(&event.backend)) {
-            self.show(event.backend, sink);
+            self.show(event.backend);
         }
-        measure(event, |measurement| self.record(&measurement, sink));
+        measure(event, |measurement| self.record(&measurement));
     }
 
     /// Makes the series of the declared classes, at zero.
-    pub(super) fn show(&self, backend: &'static str, sink: &impl Sink<Handle = H>) {
+    pub(super) fn show(&self, backend: &'static str) {
         write(&self.backends, |all| {
             if !all.contains(&backend) {
                 all.push(backend);
             }
         });
         for class in &self.declared {
-            nothing(backend, class, |zero| self.record(&zero, sink));
+            nothing(backend, class, |zero| self.record(&zero));
         }
     }
 
-    pub(super) fn record(&self, measurement: &Measurement<'_>, sink: &impl Sink<Handle = H>) {
+    pub(super) fn record(&self, measurement: &Measurement<'_>) {
         let Measurement {
             metric,
             value,
@@ -150,19 +146,19 @@ impl<H> MetricSeries<H> {
                 ..*measurement
             };
             // Two that open the same series get the same one from the library.
-            let handle = Arc::new(sink.open(&measurement));
+            let handle = Arc::new(self.sink.open(&measurement));
             write(&class.handles, |all| {
                 all.insert((metric, words), Arc::clone(&handle))
             });
             handle
         });
-        sink.record(metric, &handle, value);
+        self.sink.record(metric, &handle, value);
     }
 
     /// The class of this name, or the one for all others if there are too many: a name that holds
     /// an id would make series without end. No class is forgotten, so that whatever was added to a
     /// gauge is taken from the same one.
-    fn class(&self, name: &str) -> Arc<ClassSeries<H>> {
+    fn class(&self, name: &str) -> ClassOf<S> {
         if let Some(class) = read(&self.classes, |all| all.get(name).cloned()) {
             return class;
         }
@@ -190,9 +186,10 @@ fn write<T, R>(lock: &RwLock<T>, change: impl FnOnce(&mut T) -> R) -> R {
     change(&mut lock.write().unwrap_or_else(PoisonError::into_inner))
 }
 
-impl<H> fmt::Debug for MetricSeries<H> {
+impl<S: Sink + fmt::Debug> fmt::Debug for MetricSeries<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MetricSeries")
+            .field("sink", &self.sink)
             .field("classes", &read(&self.classes, HashMap::len))
             .field("declared", &self.declared)
             .finish_non_exhaustive()

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::app::App;
 use crate::exit::Exit;
-use crate::output::{CommandFailure, Escaped, escaped, path_text, print, print_json};
+use crate::output::{CommandFailure, Escaped, escaped, path_text};
 
 use self::args::{BenchCommand, CompareArgs, FormArgs, MeasureArgs, ShowArgs};
 use self::files::{read, write_forms, write_json};
@@ -79,10 +79,7 @@ fn show(app: &App, args: &ShowArgs) -> Result<Exit, CommandFailure> {
 }
 
 fn answer(app: &App, report: &Report) -> Result<(), CommandFailure> {
-    match app.wants_json() {
-        true => print_json(&report.to_json()),
-        false => print(&text(&report.tables())),
-    }
+    app.answer(&report.to_json(), || text(&report.tables()))
 }
 
 fn text(tables: &[Table]) -> String {
@@ -118,14 +115,9 @@ fn compare(app: &App, args: &CompareArgs) -> Result<Exit, CommandFailure> {
     for warning in &comparison.warnings {
         app.console.warn(escaped(warning));
     }
-    match app.wants_json() {
-        true => {
-            let mut value = serde_json::to_value(&comparison).expect("BUG: it is JSON");
-            value["schema"] = "lock-bench-comparison/1".into();
-            print_json(&value)?;
-        }
-        false => print(&changes(&comparison))?,
-    }
+    let mut answer = serde_json::to_value(&comparison).expect("BUG: it is JSON");
+    answer["schema"] = "lock-bench-comparison/1".into();
+    app.answer(&answer, || changes(&comparison))?;
     fails("the locks do not hold", "found", &new.violations())?;
     let worse: Vec<_> = comparison.failures().map(sentence).collect();
     fails("figures are beyond --fail-on", "worse", &worse)?;

@@ -15,6 +15,7 @@ use crate::backend::BackendUrl;
 use crate::child::{CommandRules, LostAction, Pgid, Runner, wants_own_group};
 use crate::exit::Exit;
 use crate::output::{CommandFailure, Console, Events, human};
+use crate::waiting::AcquiredKeys;
 
 /// What `run` and `lead` know of their command.
 #[derive(Args, Debug)]
@@ -47,7 +48,7 @@ pub(crate) struct CommandArgs {
     note: Option<String>,
     /// Write what happens as JSON lines to a file or an open descriptor
     #[arg(long, value_name = "FILE|fd:N")]
-    events: Option<EventsTarget>,
+    pub(crate) events: Option<EventsTarget>,
 }
 
 impl CommandArgs {
@@ -79,15 +80,6 @@ impl CommandArgs {
         })
     }
 
-    /// Opens the target of `--events`, which may wait for a reader.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`Events::open`].
-    pub(crate) async fn open_events(&self) -> Result<Events, CommandFailure> {
-        Events::open(self.events.clone()).await
-    }
-
     /// What runs the command under locks of that request.
     pub(crate) fn runner(
         &self,
@@ -105,6 +97,7 @@ impl CommandArgs {
             events,
             console: console.in_background(),
             backend,
+            acquired: AcquiredKeys::default(),
         }
     }
 }

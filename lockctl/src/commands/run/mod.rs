@@ -5,7 +5,6 @@ mod command;
 mod once;
 
 use std::collections::BTreeSet;
-use std::env;
 use std::time::Duration;
 
 use polylock::layers::acquire_all;
@@ -16,9 +15,9 @@ use super::app::{App, SHUTDOWN};
 use crate::backend::BackendUrl;
 use crate::child::{CommandLocks, CommandRules, Ending, LostAction, Runner, Signals, Stop};
 use crate::exit::Exit;
-use crate::held_keys::{self, HeldKeys};
-use crate::output::{CommandFailure, human, names};
-use crate::waiting::{AcquiredKeys, LockWait, WaitOutcome};
+use crate::held_keys::refuse_held;
+use crate::output::{CommandFailure, Events, human, names};
+use crate::waiting::{LockWait, WaitOutcome};
 
 pub(crate) use self::args::{ModeArgs, RunArgs, WaitArgs};
 pub(crate) use self::command::CommandArgs;
@@ -36,15 +35,14 @@ pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, CommandFailure
         on_lost: args.on_lost,
         ..args.command.rules(request.ttl())?
     };
-    let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
-    outer.refuse(&backend, keys.iter().map(LockKey::as_str))?;
+    refuse_held(&backend, keys.iter().map(LockKey::as_str))?;
     let command = &args.command;
     // Before anything can be held: a signal from here on leaves nothing behind.
-    let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
+    let mut signals = Signals::catch()?;
     let events = tokio::select! {
         biased;
         signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
-        events = command.open_events() => events?,
+        events = Events::open(command.events.clone()) => events?,
     };
     let runner = command.runner(rules, &request, backend, &app.console, events);
     let run = Run {
@@ -69,7 +67,7 @@ fn request(
         .with_max_hold(None)
         .with_mode(args.mode.mode())
         .with_label(args.command.label());
-    let mut request = backend.lock_settings().apply(request);
+    let mut request = backend.lock_settings.apply(request);
     let skipping = args.skip_if_held.then_some(Wait::Never);
     if let Some(wait) = args.wait.wanted().or(skipping) {
         request = request.with_wait(wait);
@@ -97,15 +95,13 @@ struct Run {
 
 impl Run {
     async fn under_locks(&self, signals: &mut Signals) -> Result<Exit, CommandFailure> {
-        let acquired = AcquiredKeys::new();
-        let runner = &self.runner;
         let locks = tokio::select! {
             signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
-            locks = runner.connect(&acquired) => locks?,
+            locks = self.runner.connect() => locks?,
         };
         let exit = match self.args.once.job(&locks, &self.args.keys[0])? {
             Some(job) => Box::pin(self.once(&*locks, job, signals)).await,
-            None => self.waiting_for(&*locks, &acquired, signals).await,
+            None => self.waiting_for(&*locks, signals).await,
         };
         tokio::select! {
             _ = locks.shutdown(self.time_to_shut_down(&*locks)) => {}
@@ -120,7 +116,6 @@ impl Run {
     async fn waiting_for(
         &self,
         locks: &dyn DistributedLock,
-        acquired: &AcquiredKeys,
         signals: &mut Signals,
     ) -> Result<Exit, CommandFailure> {
         let runner = &self.runner;
@@ -131,7 +126,7 @@ impl Run {
             console: &runner.console,
             events: &runner.events,
             program: &runner.backend.program(),
-            acquired,
+            acquired: &runner.acquired,
         };
         let began = Instant::now();
         let request = &self.request;

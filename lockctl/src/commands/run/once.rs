@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{Run, RunArgs, is_ahead, lease_end};
 use crate::args::{once_key, period};
-use crate::child::{CommandLocks, Ending, LostAction, Signals, name};
+use crate::child::{ALREADY_LOST, CommandLocks, Ending, LostAction, Signals, name};
 use crate::commands::app;
 use crate::exit::Exit;
 use crate::output::{
@@ -143,7 +143,7 @@ impl Run {
                 let reason = guard.lost().reason();
                 let is_taken = matches!(reason, Some(LostReason::Broken | LostReason::Stolen));
                 let deadline = lease_end(locks, &CommandLocks::new([&guard]));
-                let is_lost = self.runner.release_job(guard.release()).await;
+                let is_lost = self.runner.released(guard.release()).await == ALREADY_LOST;
                 let was_lost = is_taken || (is_lost && is_ahead(deadline));
                 self.tell_recorded(outcome, recorded.map_err(|error| escaped(&error.to_string())));
                 was_lost

@@ -73,7 +73,7 @@ pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, CommandFailur
         sender.clone(),
     );
     drop(tokio::spawn(looks));
-    let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
+    let mut signals = Signals::catch()?;
     // The locks that are being broken.
     let mut under_way = Vec::new();
     let cannot = || CommandFailure::internal("cannot use the terminal");
@@ -95,11 +95,15 @@ pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, CommandFailur
                     _ => Action::Quit,
                 },
                 Some(answer) = answers.recv() => {
-                    if let BackendReply::Broken(key, _) | BackendReply::Changed(key) = &answer {
-                        answered(&mut under_way, key);
-                        filter.send_modify(|_| {});
+                    match answer {
+                        BackendReply::Listed(Ok(locks)) => view.show(locks),
+                        BackendReply::Listed(Err(error)) => view.fail(told(&error)),
+                        BackendReply::Ended(key, Ok(text) | Err(text)) => {
+                            answered(&mut under_way, &key);
+                            filter.send_modify(|_| {});
+                            view.notice(text);
+                        }
                     }
-                    answer.show(&mut view);
                     Action::None
                 }
             };
@@ -120,18 +124,11 @@ pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, CommandFailur
         while !under_way.is_empty()
             && let Some(answer) = answers.recv().await
         {
-            match answer {
-                BackendReply::Broken(key, broken) => {
-                    answered(&mut under_way, &key);
-                    if let Err(error) = broken {
-                        app.console.warn(told(&error));
-                    }
+            if let BackendReply::Ended(key, broken) = answer {
+                answered(&mut under_way, &key);
+                if let Err(text) = broken {
+                    app.console.warn(text);
                 }
-                BackendReply::Changed(key) => {
-                    answered(&mut under_way, &key);
-                    app.console.warn(changed(&key));
-                }
-                BackendReply::Listed(_) => {}
             }
         }
     });
@@ -154,34 +151,8 @@ fn answered(under_way: &mut Vec<LockKey>, key: &LockKey) {
 /// What the backend has answered.
 enum BackendReply {
     Listed(LockResult<Vec<LockInfo>>),
-    Broken(LockKey, LockResult<Option<LockInfo>>),
-    /// Its holders are not those that were to lose the lock.
-    Changed(LockKey),
-}
-
-impl BackendReply {
-    fn show(self, view: &mut View) {
-        match self {
-            Self::Listed(Ok(locks)) => view.show(locks),
-            Self::Listed(Err(error)) => view.fail(told(&error)),
-            Self::Broken(key, Ok(Some(_))) => {
-                view.notice(format!("{} is broken", escaped(key.as_str())));
-            }
-            Self::Broken(key, Ok(None)) => {
-                view.notice(format!(
-                    "{} is free, nothing is broken",
-                    escaped(key.as_str())
-                ));
-            }
-            Self::Broken(_, Err(error)) => view.notice(told(&error)),
-            Self::Changed(key) => view.notice(changed(&key)),
-        }
-    }
-}
-
-fn changed(key: &LockKey) -> String {
-    let key = escaped(key.as_str());
-    format!("{key} has another holder now, nothing is broken")
+    /// What has become of a lock that was to be broken, for people.
+    Ended(LockKey, Result<String, String>),
 }
 
 fn told(error: &Error) -> String {
@@ -224,14 +195,23 @@ async fn break_lock(
     answers: mpsc::Sender<BackendReply>,
 ) {
     let Some(admin) = locks.admin() else { return };
-    let reply = match admin.inspect(&key).await {
+    let name = escaped(key.as_str());
+    let broken = match admin.inspect(&key).await {
         Ok(Some(info)) if holder_ids(&info) == asked => {
-            let broken = admin.break_lock(&key, "broken by lockctl top").await;
-            BackendReply::Broken(key, broken)
+            admin.break_lock(&key, "broken by lockctl top").await
         }
-        Ok(Some(_)) => BackendReply::Changed(key),
-        free => BackendReply::Broken(key, free),
+        Ok(Some(_)) => {
+            let text = format!("{name} has another holder now, nothing is broken");
+            drop(answers.send(BackendReply::Ended(key, Err(text))).await);
+            return;
+        }
+        free => free,
+    };
+    let text = match broken {
+        Ok(Some(_)) => Ok(format!("{name} is broken")),
+        Ok(None) => Ok(format!("{name} is free, nothing is broken")),
+        Err(error) => Err(told(&error)),
     };
     // The program may have ended.
-    drop(answers.send(reply).await);
+    drop(answers.send(BackendReply::Ended(key, text)).await);
 }
