@@ -274,8 +274,8 @@ impl Server {
         Ok(answer)
     }
 
-    /// Joins an existing queue by one plain command; `None` if there is none. Each holder reads the
-    /// queue at its release.
+    /// Joins an existing queue by one plain command, which servers older than Redis 6.2 refuse; `None` if
+    /// there is none. Each holder reads the queue at its release.
     pub(crate) async fn join(
         &self,
         keys: &RedisKeys,
@@ -283,15 +283,12 @@ impl Server {
         place: &QueueEntry,
         unanswered: &Unanswered,
     ) -> Result<Option<QueueTicket>, RedisFailure> {
-        let entry = claim.entry(Some(place));
-        let kind = CallKind::Join {
-            queue: keys.queue(),
-            entry: entry.as_bytes(),
-        };
+        let mut join = redis::cmd("XADD");
+        join.arg(keys.queue()).arg("NOMKSTREAM").arg("*");
+        join.arg("w").arg(claim.entry(Some(place)));
         let call = Call {
-            kind,
-            wait: None,
             unanswered: Some(unanswered),
+            ..Call::plain(keys.queue(), &join)
         };
         reply::joined(self.topology.call(call).await?.value)
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use redis::Cmd;
 
 use super::node::RedisNode;
 use super::unanswered::Unanswered;
@@ -28,10 +29,8 @@ pub(crate) type ReplicaWait = (u32, Duration);
 /// A request. All keys of a call lie in one slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CallKind<'a> {
-    /// Reads a text, by one plain command.
-    Get { key: &'a [u8] },
-    /// Joins a queue that exists, by one plain command.
-    Join { queue: &'a [u8], entry: &'a [u8] },
+    /// One plain command, with its key.
+    Plain { key: &'a [u8], command: &'a Cmd },
     Script {
         script: &'static Script,
         keys: &'a [&'a [u8]],
@@ -54,13 +53,22 @@ impl CallKind<'_> {
     /// The key that selects the server.
     pub(super) fn key(&self) -> &[u8] {
         match self {
-            Self::Get { key } | Self::Join { queue: key, .. } | Self::Take { lock: key, .. } => key,
+            Self::Plain { key, .. } | Self::Take { lock: key, .. } => key,
             Self::Script { keys, .. } => keys.first().copied().unwrap_or_default(),
         }
     }
 }
 
 impl<'a> Call<'a> {
+    /// Sends a plain command, and waits for no replica.
+    pub(crate) fn plain(key: &'a [u8], command: &'a Cmd) -> Self {
+        Self {
+            kind: CallKind::Plain { key, command },
+            wait: None,
+            unanswered: None,
+        }
+    }
+
     /// Runs a script, and waits for no replica.
     pub(crate) fn script(
         script: &'static Script,
@@ -148,10 +156,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
 
 impl dyn Topology {
     /// Runs a plain command on every master.
-    pub(crate) async fn broadcast(
-        &self,
-        command: &redis::Cmd,
-    ) -> Result<Vec<NodeReply>, RedisFailure> {
+    pub(crate) async fn broadcast(&self, command: &Cmd) -> Result<Vec<NodeReply>, RedisFailure> {
         let mut replies = Vec::new();
         for node in self.masters().await? {
             let reply = node.ask(command).await;
