@@ -5,7 +5,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use polylock_core::engine::LeaseId;
 use polylock_core::{LeaseState, LostReason, RenewalRequest, TtlRule};
-use redis::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -182,9 +181,8 @@ impl Server {
             wait,
             ..Call::script(&RENEW, &keys, &args)
         };
-        let mut done = self.topology.call(call).await?;
-        let reply = std::mem::replace(&mut done.value, Value::Nil);
-        let states = reply::lease_states(reply, due.len(), &done.server)?;
+        let done = self.topology.call(call).await?;
+        let states = reply::lease_states(&done.value, due.len(), &done.server)?;
         Ok((states, done))
     }
 }

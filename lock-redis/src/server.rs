@@ -265,8 +265,8 @@ impl Server {
             ..Call::script(&ACQUIRE, &keys, &args)
         };
         let done = self.topology.call(call).await;
-        let mut done = self.explained(&keys, done).await?;
-        let answer = reply::answer(std::mem::replace(&mut done.value, Value::Nil))?;
+        let done = self.explained(&keys, done).await?;
+        let answer = reply::answer(&done.value)?;
         // A grant that needs replicas but did not wait for them is requested again.
         if matches!(answer, AcquireReply::Granted(_)) && wait.is_some() == self.replicas.is_some() {
             self.confirm_grant(&done, wait, claim.ttl).await?;
@@ -290,7 +290,7 @@ impl Server {
             unanswered: Some(unanswered),
             ..Call::plain(keys.queue(), &join)
         };
-        reply::joined(self.topology.call(call).await?.value)
+        reply::joined(&self.topology.call(call).await?.value)
     }
 
     /// Reserves tokens. Returns the first, or `None` if this id does not hold the lock.
@@ -302,8 +302,7 @@ impl Server {
     ) -> Result<Option<u64>, RedisFailure> {
         let (id, count) = (id.to_hex(), count.to_string());
         let args = [id.as_bytes(), count.as_bytes()];
-        let reply = self.run(&RESERVE, keys, &args).await?;
-        reply::optional(reply, |reply| reply::token(&reply))
+        reply::optional(&self.run(&RESERVE, keys, &args).await?, reply::token)
     }
 
     pub(crate) async fn downgrade(
@@ -335,9 +334,8 @@ impl Server {
             ..Call::script(&ADOPT, &keys, &args)
         };
         let done = self.topology.call(call).await;
-        let mut done = self.explained(&keys, done).await?;
-        let reply = std::mem::replace(&mut done.value, Value::Nil);
-        let token = reply::optional(reply, |reply| reply::token(&reply))?;
+        let done = self.explained(&keys, done).await?;
+        let token = reply::optional(&done.value, reply::token)?;
         let within = self.timeout.min(ttl / 3);
         match token {
             Some(_) => self.confirm_change(&done, within).await?,
@@ -351,7 +349,8 @@ impl Server {
         &self,
         key: &LockKey,
     ) -> Result<Option<reply::SeenLock>, RedisFailure> {
-        reply::optional(self.run(&INSPECT, &self.keys(key), &[]).await?, reply::seen)
+        let reply = self.run(&INSPECT, &self.keys(key), &[]).await?;
+        reply::optional(&reply, reply::seen)
     }
 
     pub(crate) async fn break_all(
@@ -360,7 +359,8 @@ impl Server {
         reason: &str,
     ) -> Result<Option<reply::SeenLock>, RedisFailure> {
         let args = [reason.as_bytes()];
-        reply::optional(self.run(&BREAK, &self.keys(key), &args).await?, reply::seen)
+        let reply = self.run(&BREAK, &self.keys(key), &args).await?;
+        reply::optional(&reply, reply::seen)
     }
 
     pub(crate) async fn run(
