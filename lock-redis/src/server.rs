@@ -173,10 +173,7 @@ impl Server {
         wait: Option<ReplicaWait>,
         ttl: Duration,
     ) -> Result<(), RedisFailure> {
-        if let Some((acks, _)) = wait
-            && done.acked < acks
-        {
-            let (acked, wanted) = (done.acked, acks);
+        if let Some((acked, wanted)) = done.lacks(wait) {
             return Err(RedisCause::Replicas { acked, wanted }.unknown());
         }
         let within = self.timeout.min(ttl / 3);
@@ -187,12 +184,10 @@ impl Server {
     pub(crate) async fn confirm_change(
         &self,
         done: &Done,
+        wait: Option<ReplicaWait>,
         within: Duration,
     ) -> Result<(), RedisFailure> {
-        if let Some((wanted, _)) = self.replicas
-            && done.acked < wanted
-        {
-            let acked = done.acked;
+        if let Some((acked, wanted)) = done.lacks(wait) {
             return Err(RedisCause::Unacknowledged { acked, wanted }.unknown());
         }
         self.confirm_master(done, Duration::ZERO, within).await
@@ -338,7 +333,7 @@ impl Server {
         let token = reply::optional(&done.value, reply::token)?;
         let within = self.timeout.min(ttl / 3);
         match token {
-            Some(_) => self.confirm_change(&done, within).await?,
+            Some(_) => self.confirm_change(&done, call.wait, within).await?,
             // A former master does not know what an earlier call has done at its successor.
             None => self.confirm_master(&done, Duration::ZERO, within).await?,
         }
