@@ -133,11 +133,7 @@ impl Map {
         let answer = match node {
             Some(node) => node.run(&request).await?,
             // It may be a replica, which gets no other requests.
-            None => {
-                let connector = self.connectors.to(endpoint)?;
-                let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
-                connector.ask(&mut connection, &request).await?
-            }
+            None => self.connectors.ask_once(endpoint, &request).await?,
         };
         let server: Arc<str> = endpoint.to_string().into();
         match Slots::read(answer, endpoint) {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -240,20 +239,16 @@ impl Master {
         &self,
         sentinel: &Endpoint,
     ) -> Result<Option<Endpoint>, RedisFailure> {
-        let connector = self.to_sentinels.to(sentinel)?;
-        let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
         let mut request = redis::cmd("SENTINEL");
         request.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.name);
-        match connector.ask(&mut connection, &request).await? {
-            Value::Nil => Ok(None),
-            answer => match redis::from_redis_value::<(String, u16)>(answer) {
-                Ok((host, port)) => Ok(Some(Endpoint::tcp(host, port))),
-                Err(error) => Err(RedisCause::Malformed {
-                    server: connector.server,
-                    what: error.to_string(),
-                }
-                .into()),
-            },
+        let reply = self.to_sentinels.ask_once(sentinel, &request).await?;
+        match redis::from_redis_value::<Option<(String, u16)>>(reply) {
+            Ok(address) => Ok(address.map(|(host, port)| Endpoint::tcp(host, port))),
+            Err(error) => Err(RedisCause::Malformed {
+                server: sentinel.to_string().into(),
+                what: error.to_string(),
+            }
+            .into()),
         }
     }
 
