@@ -21,7 +21,7 @@ use crate::topology::{Call, CallKind, Done, ReplicaWait, Topology, Unanswered, w
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) topology: Arc<dyn Topology>,
-    counter: TokenCounter,
+    pub(crate) counter: TokenCounter,
     /// The replicas that must acknowledge a grant or a renewal.
     pub(crate) replicas: Option<ReplicaWait>,
     /// Timeout of a request, and of the confirmation that the master is one.
@@ -35,6 +35,7 @@ pub(crate) struct Server {
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquisition {
+    pub(crate) keys: RedisKeys,
     pub(crate) holder: RedisHolder,
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
@@ -152,10 +153,6 @@ impl Server {
         }
     }
 
-    pub(crate) fn counter(&self) -> TokenCounter {
-        self.counter
-    }
-
     pub(crate) fn keys(&self, key: &LockKey) -> RedisKeys {
         RedisKeys::of(key, self.counter)
     }
@@ -209,7 +206,6 @@ impl Server {
     /// Acquires a free lock by plain commands.
     pub(crate) async fn take(
         &self,
-        keys: &RedisKeys,
         claim: &Acquisition,
         unanswered: &Unanswered,
     ) -> Result<PlainReply, RedisFailure> {
@@ -217,8 +213,8 @@ impl Server {
         // In a cluster, with a counter for each slot, all draws do: an empty one is smaller.
         let clears = self.counter != TokenCounter::Namespace || claim.holder.id().ends_with(b"0");
         let kind = CallKind::Take {
-            lock: keys.lock(),
-            tokens: keys.tokens(),
+            lock: claim.keys.lock(),
+            tokens: claim.keys.tokens(),
             clears,
             holder: claim.holder.0.as_bytes(),
             ttl: claim.ttl,
@@ -240,7 +236,6 @@ impl Server {
     /// replicas has it.
     pub(crate) async fn acquire(
         &self,
-        keys: &RedisKeys,
         claim: &Acquisition,
         place: Option<&QueueEntry>,
         wait: Option<ReplicaWait>,
@@ -252,7 +247,7 @@ impl Server {
             Some(Position::Unknown) => "?",
             Some(Position::Known(ticket)) => &**ticket,
         };
-        let keys = keys.all();
+        let keys = claim.keys.all();
         let args = [ttl.as_bytes(), ticket.as_bytes(), entry.as_bytes()];
         let call = Call {
             wait,
@@ -273,17 +268,16 @@ impl Server {
     /// there is none. Each holder reads the queue at its release.
     pub(crate) async fn join(
         &self,
-        keys: &RedisKeys,
         claim: &Acquisition,
         place: &QueueEntry,
         unanswered: &Unanswered,
     ) -> Result<Option<QueueTicket>, RedisFailure> {
         let mut join = redis::cmd("XADD");
-        join.arg(keys.queue()).arg("NOMKSTREAM").arg("*");
+        join.arg(claim.keys.queue()).arg("NOMKSTREAM").arg("*");
         join.arg("w").arg(claim.entry(Some(place)));
         let call = Call {
             unanswered: Some(unanswered),
-            ..Call::plain(keys.queue(), &join)
+            ..Call::plain(claim.keys.queue(), &join)
         };
         reply::joined(&self.topology.call(call).await?.value)
     }
