@@ -13,10 +13,9 @@ use polylock_core::{
 use crate::budget::RedisBudget;
 use crate::error::RedisFailure;
 use crate::lock::RedisClient;
-use crate::release::ReleaseReply;
 use crate::reply::QueueTicket;
 use crate::script::BLOCK;
-use crate::server::Acquisition;
+use crate::server::{Acquisition, ReleaseReply};
 use crate::tokens::RedisTokens;
 use crate::topology::Unanswered;
 

@@ -7,14 +7,16 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use polylock_core::engine::{Engine, LeaseId, is_mutant};
-use polylock_core::{Label, LeaseState, LockKey, Mode};
+use polylock_core::{Label, LeaseState, LockKey, Mode, Released};
 use redis::Value;
 
 use crate::config::RedisConfig;
 use crate::error::{RedisCause, RedisFailure};
 use crate::keys::{RedisKeys, TokenCounter};
 use crate::reply::{self, AcquireReply, PlainReply, QueueTicket};
-use crate::script::{ACQUIRE, ADOPT, BREAK, DOWNGRADE, INSPECT, RESERVE, Script};
+use crate::script::{
+    ACQUIRE, ADOPT, BREAK, DOWNGRADE, INSPECT, RELEASE, RESERVE, Script, WITHDRAW,
+};
 use crate::topology::{Call, CallKind, Done, ReplicaWait, Topology, Unanswered, whole_millis};
 
 /// The server, or the cluster, that stores the keys.
@@ -108,6 +110,16 @@ pub(crate) enum Position {
     Unknown,
     /// The one that the server has given.
     Known(QueueTicket),
+}
+
+/// What a release did.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ReleaseReply {
+    /// The id did not hold the lock; its place in the queue, if it had one, is deleted.
+    Nothing,
+    Lock,
+    /// A waiter holds the lock now.
+    Granted,
 }
 
 impl Server {
@@ -332,6 +344,49 @@ impl Server {
             None => self.confirm_master(&done, Duration::ZERO, within).await?,
         }
         Ok(token)
+    }
+
+    /// Releases the lock, or leaves its queue.
+    pub(crate) async fn release(
+        &self,
+        keys: &RedisKeys,
+        holder: &RedisHolder,
+        ticket: Option<&QueueTicket>,
+    ) -> Result<ReleaseReply, RedisFailure> {
+        let ticket = ticket.map_or("", |ticket| &**ticket);
+        let args = [holder.id(), ticket.as_bytes()];
+        match self.run(&RELEASE, keys, &args).await? {
+            Value::Int(0) => Ok(ReleaseReply::Nothing),
+            Value::Int(1) => Ok(ReleaseReply::Lock),
+            Value::Int(2) => Ok(ReleaseReply::Granted),
+            reply => Err(reply::strange(&reply)),
+        }
+    }
+
+    /// Releases the lock behind a request for it that has no reply, if the connection still works.
+    pub(crate) async fn release_behind(
+        &self,
+        unanswered: Unanswered,
+        keys: &RedisKeys,
+        holder: &RedisHolder,
+    ) {
+        let (keys, args) = (keys.all(), [holder.id(), b""]);
+        let released = unanswered.run_behind(&RELEASE, &keys, &args, self.timeout);
+        released.await;
+    }
+
+    /// Withdraws a vote.
+    pub(crate) async fn withdraw(
+        &self,
+        keys: &RedisKeys,
+        holder: &RedisHolder,
+    ) -> Result<Released, RedisFailure> {
+        let reply = self.run(&WITHDRAW, keys, &[holder.id()]).await?;
+        Ok(if reply::flag(&reply)? {
+            Released::Clean
+        } else {
+            Released::AlreadyLost
+        })
     }
 
     pub(crate) async fn inspect(
