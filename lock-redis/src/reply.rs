@@ -246,8 +246,7 @@ pub(crate) fn strange(reply: &Value) -> RedisFailure {
         Value::Array(_) => "a list of another shape",
         _ => "a value of an unexpected type",
     };
-    let (server, what) = ("the server".into(), kind.to_owned());
-    RedisCause::Malformed { server, what }.unknown()
+    RedisCause::malformed(&"the server".into(), kind).unknown()
 }
 
 #[cfg(test)]

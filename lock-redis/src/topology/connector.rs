@@ -206,11 +206,7 @@ impl Connector {
                 source: Arc::from(Box::from("ROLE is not master")),
             }
             .into()),
-            _ => Err(RedisCause::Malformed {
-                server: Arc::clone(&self.server),
-                what: "ROLE".to_owned(),
-            }
-            .into()),
+            _ => Err(RedisCause::malformed(&self.server, "ROLE").into()),
         }
     }
 }

@@ -253,8 +253,7 @@ impl RedisNode {
     }
 
     fn malformed(&self, what: &str) -> RedisFailure {
-        let (server, what) = (Arc::clone(self.server()), what.to_owned());
-        RedisCause::Malformed { server, what }.unknown()
+        RedisCause::malformed(self.server(), what).unknown()
     }
 
     fn connection(&self, used: Use) -> Arc<RedisConnection> {

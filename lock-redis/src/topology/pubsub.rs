@@ -111,7 +111,7 @@ impl Search {
 
     /// Listens to one node until it fails; false if a subscription is impossible.
     async fn listen(&self, endpoint: &Endpoint) -> Result<bool, RedisFailure> {
-        let connector = self.map.connectors().to(endpoint)?;
+        let connector = self.map.connectors.to(endpoint)?;
         let over = Arc::new(Notify::new());
         let within = self.shared.connect_timeout;
         let opening = connector.open(self.pushed(&over), None);

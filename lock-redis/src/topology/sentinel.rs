@@ -37,7 +37,7 @@ pub(super) struct Sentinel {
 /// Which server is the master.
 #[derive(Debug)]
 pub(super) struct Master {
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     sentinels: Vec<Endpoint>,
     pub(super) to_sentinels: Connectors,
     to_masters: Connectors,
@@ -90,10 +90,6 @@ impl Sentinel {
 }
 
 impl Master {
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// The address of the master that was verified last.
     pub(super) fn address(&self) -> Option<Endpoint> {
         self.last().as_ref().map(|(endpoint, _)| endpoint.clone())
@@ -137,35 +133,6 @@ impl Master {
         if now.since(*self.wanted.borrow()) >= REFRESH {
             self.want(now);
         }
-    }
-
-    async fn confirm(
-        &self,
-        done: &Done,
-        age: Duration,
-        within: Duration,
-    ) -> Result<(), RedisFailure> {
-        let mut reports = self.reports.subscribe();
-        let now = self.shared.engine.now();
-        let since = now - age;
-        let is_confirmed = |reports: &Reports| reports.confirmed(&done.server) >= Some(since);
-        if is_confirmed(&reports.borrow()) {
-            return Ok(());
-        }
-        self.want(now);
-        let confirmed = reports.wait_for(is_confirmed);
-        if let Some(Ok(_)) = before(Instant::now() + within, confirmed).await {
-            return Ok(());
-        }
-        let reports = self.reports.borrow();
-        let count = |state| reports.count(&done.server, state, since);
-        let cause = RedisCause::Unconfirmed {
-            server: Arc::clone(&done.server),
-            named: count(MasterState::Up),
-            denied: count(MasterState::Hidden),
-            sentinels: reports.sentinels(),
-        };
-        Err(cause.unknown())
     }
 
     /// A Sentinel reports another master; the other Sentinels are queried as well. Each of them reports
@@ -243,11 +210,10 @@ impl Master {
         let reply = self.to_sentinels.ask_once(sentinel, &request).await?;
         match redis::from_redis_value::<Option<(String, u16)>>(reply) {
             Ok(address) => Ok(address.map(|(host, port)| Endpoint::tcp(host, port))),
-            Err(error) => Err(RedisCause::Malformed {
-                server: sentinel.to_string().into(),
-                what: error.to_string(),
+            Err(error) => {
+                let server = sentinel.to_string().into();
+                Err(RedisCause::malformed(&server, error.to_string()).into())
             }
-            .into()),
         }
     }
 
@@ -336,7 +302,28 @@ impl Topology for Sentinel {
         age: Duration,
         within: Duration,
     ) -> Result<(), RedisFailure> {
-        self.master.confirm(done, age, within).await
+        let master = &*self.master;
+        let mut reports = master.reports.subscribe();
+        let now = master.shared.engine.now();
+        let since = now - age;
+        let is_confirmed = |reports: &Reports| reports.confirmed(&done.server) >= Some(since);
+        if is_confirmed(&reports.borrow()) {
+            return Ok(());
+        }
+        master.want(now);
+        let confirmed = reports.wait_for(is_confirmed);
+        if let Some(Ok(_)) = before(Instant::now() + within, confirmed).await {
+            return Ok(());
+        }
+        let reports = master.reports.borrow();
+        let count = |state| reports.count(&done.server, state, since);
+        let cause = RedisCause::Unconfirmed {
+            server: Arc::clone(&done.server),
+            named: count(MasterState::Up),
+            denied: count(MasterState::Hidden),
+            sentinels: reports.sentinels(),
+        };
+        Err(cause.unknown())
     }
 
     fn is_confirmed(&self, age: Duration) -> bool {

@@ -115,7 +115,7 @@ async fn listen(
         if asked.is_none_or(|asked| asked < since) {
             let now = master.shared.engine.now();
             asked = Some(now);
-            let said = ask(&mut connection, master.name(), now).map_err(broken);
+            let said = ask(&mut connection, &master.name, now).map_err(broken);
             let Some((endpoint, said)) = connector.in_time(within, said).await? else {
                 continue;
             };
@@ -125,7 +125,7 @@ async fn listen(
             notice(master, &endpoint).await;
             if has_more && identity.is_some() {
                 discovered = Some(now);
-                let known = others_of(&mut connection, master.name()).map_err(broken);
+                let known = others_of(&mut connection, &master.name).map_err(broken);
                 for (other, identity) in connector.in_time(within, known).await? {
                     master.discover(other, &identity);
                 }
@@ -145,7 +145,7 @@ async fn listen(
         match (push.kind, push.data.get(1)) {
             (PushKind::Disconnection, _) => return Ok(Ended::Closed),
             (PushKind::Message, Some(Value::BulkString(news))) => {
-                if let Some(endpoint) = switched(news, master.name()) {
+                if let Some(endpoint) = switched(news, &master.name) {
                     notice(master, &endpoint).await;
                 }
             }
