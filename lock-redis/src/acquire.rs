@@ -46,9 +46,9 @@ impl RedisClient {
         ticket: &Ticket,
     ) -> Result<LockGuard> {
         let (pending, lease) = self.arm(request)?;
-        let (key, ids) = (request.key(), [ticket.lease_id(), lease.id()]);
+        let (key, ids) = (request.key(), [ticket.lease_id(), lease.id]);
         let ask = || async {
-            let unanswered = Some(lease.unanswered());
+            let unanswered = Some(&lease.unanswered);
             let adopting = self.server.adopt(key, ids, request.ttl(), unanswered);
             let token = lease.reckoned(adopting).await?;
             Ok(token.map(|token| lease.granted(token)))
@@ -67,14 +67,14 @@ impl RedisClient {
         budget: RedisBudget,
     ) -> Result<Option<LockGuard>> {
         let (pending, lease) = self.arm(request)?;
-        let key = lease.keys().name();
+        let key = lease.claim.keys.name();
         let mut taken = None;
         if request.mode() == Mode::Exclusive
             && !(budget.waits() && self.contention.is_contended(key))
         {
             let sent = self.engine.now();
             let server = &self.server;
-            let taking = pin!(server.take(lease.keys(), lease.claim(), lease.unanswered()));
+            let taking = pin!(server.take(&lease.claim, &lease.unanswered));
             match lease.answered(budget, taking).await {
                 Some(Ok(PlainReply::Granted(token))) => {
                     let grant = Grant::new(sent, Some(lease.granted(token)));
@@ -122,14 +122,15 @@ impl RedisClient {
         request: &AcquireRequest,
     ) -> Result<(PendingRelease, Arc<RedisLease>)> {
         let key = request.key();
-        let keys = RedisKeys::checked(key, self.server.counter())?;
+        let keys = RedisKeys::checked(key, self.server.counter)?;
         let id = self.engine.lease_id();
         let claim = Acquisition {
+            keys,
             holder: RedisHolder::new(id, request.label()),
             mode: request.mode(),
             ttl: request.ttl(),
         };
-        let lease = Arc::new(RedisLease::new(self, keys, id, claim));
+        let lease = Arc::new(RedisLease::new(self, id, claim));
         let armed: Arc<dyn Lease> = Arc::<RedisLease>::clone(&lease);
         Ok((self.engine.pending(key, armed, request.ttl()), lease))
     }

@@ -13,10 +13,9 @@ use tokio::sync::mpsc;
 use crate::error::{RedisFailure, Refusal};
 use crate::keys::RedisKeys;
 use crate::lock::{NAME, RedisClient};
-use crate::release::ReleaseReply;
 use crate::reply::{SeenHolder, SeenLock};
 use crate::script::BLOCK;
-use crate::server::Server;
+use crate::server::{ReleaseReply, Server};
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]

@@ -251,6 +251,12 @@ fn is_of_tls(error: &RedisError) -> bool {
 }
 
 impl RedisCause {
+    /// A reply of a server is none of those that the request has.
+    pub(crate) fn malformed(server: &Arc<str>, what: impl Into<String>) -> Self {
+        let (server, what) = (Arc::clone(server), what.into());
+        Self::Malformed { server, what }
+    }
+
     /// Marks the outcome as unknown: the server may have executed the request.
     pub(crate) fn unknown(self) -> RedisFailure {
         RedisFailure {

@@ -12,21 +12,18 @@ use polylock_core::{
 
 use crate::budget::RedisBudget;
 use crate::error::RedisFailure;
-use crate::keys::RedisKeys;
 use crate::lock::RedisClient;
-use crate::release::ReleaseReply;
 use crate::reply::QueueTicket;
 use crate::script::BLOCK;
-use crate::server::Acquisition;
+use crate::server::{Acquisition, ReleaseReply};
 use crate::tokens::RedisTokens;
 use crate::topology::Unanswered;
 
 /// One acquisition on one server.
 pub(crate) struct RedisLease {
     client: Arc<RedisClient>,
-    keys: RedisKeys,
-    id: LeaseId,
-    claim: Acquisition,
+    pub(crate) id: LeaseId,
+    pub(crate) claim: Acquisition,
     tokens: RedisTokens,
     /// How many tokens the next draw for hand-overs reserves.
     block: AtomicU64,
@@ -34,21 +31,15 @@ pub(crate) struct RedisLease {
     /// Whether a request of this acquisition may still be in flight.
     has_copies: AtomicBool,
     /// The connection of the last request of this acquisition without a reply.
-    unanswered: Unanswered,
+    pub(crate) unanswered: Unanswered,
     /// Its place in the queue.
     ticket: OnceLock<QueueTicket>,
 }
 
 impl RedisLease {
-    pub(crate) fn new(
-        client: &Arc<RedisClient>,
-        keys: RedisKeys,
-        id: LeaseId,
-        claim: Acquisition,
-    ) -> Self {
+    pub(crate) fn new(client: &Arc<RedisClient>, id: LeaseId, claim: Acquisition) -> Self {
         Self {
             client: Arc::clone(client),
-            keys,
             id,
             claim,
             tokens: RedisTokens::default(),
@@ -58,22 +49,6 @@ impl RedisLease {
             unanswered: Unanswered::default(),
             ticket: OnceLock::new(),
         }
-    }
-
-    pub(crate) fn unanswered(&self) -> &Unanswered {
-        &self.unanswered
-    }
-
-    pub(crate) fn id(&self) -> LeaseId {
-        self.id
-    }
-
-    pub(crate) fn claim(&self) -> &Acquisition {
-        &self.claim
-    }
-
-    pub(crate) fn keys(&self) -> &RedisKeys {
-        &self.keys
     }
 
     /// Bounds a request by the deadline of the caller.
@@ -128,8 +103,8 @@ impl RedisLease {
     /// does not reply and for copies on others. A copy that arrives even later costs a ttl, and so do
     /// all if the process ends before.
     fn release_copies(&self) {
-        let (client, keys) = (Arc::clone(&self.client), self.keys.clone());
-        let (holder, unanswered) = (self.claim.holder.clone(), self.unanswered.take());
+        let (client, unanswered) = (Arc::clone(&self.client), self.unanswered.take());
+        let Acquisition { keys, holder, .. } = self.claim.clone();
         self.client.engine.spawn(async move {
             let server = Arc::clone(&client.server);
             server.release_behind(unanswered, &keys, &holder).await;
@@ -168,7 +143,7 @@ impl Lease for RedisLease {
         }
         let count = self.block.load(Ordering::Relaxed);
         let server = &self.client.server;
-        let first = server.reserve(&self.keys, self.id, count).await?;
+        let first = server.reserve(&self.claim.keys, self.id, count).await?;
         self.block
             .store((2 * count).min(MAX_BLOCK), Ordering::Relaxed);
         Ok(first.map(|first| self.tokens.keep(first, count)))
@@ -176,7 +151,7 @@ impl Lease for RedisLease {
 
     async fn downgrade(&self) -> Result<()> {
         let (server, token) = (&self.client.server, self.tokens.current());
-        match server.downgrade(&self.keys, self.id, token).await? {
+        match server.downgrade(&self.claim.keys, self.id, token).await? {
             LeaseState::Lost(reason) => Err(polylock_core::Error::lost(reason)),
             _ => Ok(()),
         }
@@ -186,17 +161,16 @@ impl Lease for RedisLease {
         let RedisClient {
             server, contention, ..
         } = &*self.client;
-        let freed = server
-            .release(&self.keys, &self.claim.holder, self.ticket())
-            .await?;
+        let Acquisition { keys, holder, .. } = &self.claim;
+        let freed = server.release(keys, holder, self.ticket()).await?;
         if self.has_copies.swap(false, Ordering::Relaxed) {
             self.release_copies();
         }
         match freed {
             ReleaseReply::Nothing => return Ok(Released::AlreadyLost),
-            ReleaseReply::Granted => contention.record(self.keys.name()),
+            ReleaseReply::Granted => contention.record(keys.name()),
             // It has deleted the queue.
-            ReleaseReply::Lock => contention.forget_queue(self.keys.name()),
+            ReleaseReply::Lock => contention.forget_queue(keys.name()),
         }
         Ok(Released::Clean)
     }
@@ -213,7 +187,7 @@ impl Drop for RedisLease {
 impl fmt::Debug for RedisLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisLease")
-            .field("keys", &self.keys)
+            .field("keys", &self.claim.keys)
             .field("id", &self.id)
             .finish_non_exhaustive()
     }

@@ -20,7 +20,6 @@ mod queue;
 mod quorum;
 mod record;
 mod refusal;
-mod release;
 mod renew;
 mod reply;
 mod script;

@@ -116,10 +116,10 @@ impl RedisWaiter {
     async fn join(&mut self) -> Result<bool> {
         let sent = self.client.engine.now();
         let (client, lease) = (Arc::clone(&self.client), Arc::clone(&self.lease));
-        let (key, hint) = (lease.keys().name(), &client.contention);
+        let (key, hint) = (lease.claim.keys.name(), &client.contention);
         // Time for the first heartbeat must remain: it finds the lock free if the holder is gone.
         let is_short = self.budget.left(2 * FIRST_HEARTBEAT) < 2 * FIRST_HEARTBEAT;
-        if self.lease.claim().mode != Mode::Exclusive
+        if self.lease.claim.mode != Mode::Exclusive
             || self.lease.is_under_way()
             || is_short
             || !hint.has_lasting_queue(key, sent)
@@ -130,12 +130,7 @@ impl RedisWaiter {
             return Ok(false);
         };
         let server = &client.server;
-        let joining = server.join(
-            self.lease.keys(),
-            self.lease.claim(),
-            &place,
-            self.lease.unanswered(),
-        );
+        let joining = server.join(&lease.claim, &place, &lease.unanswered);
         match self.lease.answered(self.budget, joining).await {
             Some(Ok(Some(ticket))) => {
                 self.lease.joined(ticket);
@@ -181,7 +176,7 @@ impl RedisWaiter {
         let sent = self.client.engine.now();
         let place = self.place(sent);
         let contended = &self.client.contention;
-        let key = self.lease.keys().name();
+        let key = self.lease.claim.keys.name();
         let answer = self
             .lease
             .answered(self.budget, self.request_lock(place.as_ref()));
@@ -212,8 +207,8 @@ impl RedisWaiter {
     async fn request_lock(&self, place: Option<&QueueEntry>) -> Result<AcquireReply, RedisFailure> {
         let (lease, server) = (&self.lease, &self.client.server);
         let ask = |wait| {
-            let (keys, unanswered) = (lease.keys(), lease.unanswered());
-            server.acquire(keys, lease.claim(), place, wait, unanswered)
+            let (claim, unanswered) = (&lease.claim, &lease.unanswered);
+            server.acquire(claim, place, wait, unanswered)
         };
         let Some(replicas) = server.replicas else {
             return ask(None).await;
@@ -256,7 +251,7 @@ impl RedisWaiter {
     fn listen(&mut self, channel: Option<Arc<str>>) {
         self.subscription = match channel {
             Some(channel) => {
-                Subscription::Active(channel, self.client.notifications.listen(self.lease.id()))
+                Subscription::Active(channel, self.client.notifications.listen(self.lease.id))
             }
             None => Subscription::Impossible,
         };
@@ -277,7 +272,7 @@ impl RedisWaiter {
                 None => Position::None,
             },
             alive: HEARTBEAT_TIMEOUT,
-            window: window(self.lease.claim().ttl),
+            window: window(self.lease.claim.ttl),
             channel,
         })
     }
@@ -347,7 +342,7 @@ impl RedisWaiter {
     /// A published grant counts from the heartbeat that it answers.
     fn pushed(&self, beat: u32, token: u64) -> Option<Grant> {
         let sent = self.beats.sent(beat)?;
-        let window = window(self.lease.claim().ttl);
+        let window = window(self.lease.claim.ttl);
         let age = self.client.engine.now().since(sent);
         // If a confirmation is needed, the next request waits for it.
         let server = &self.client.server;
@@ -369,7 +364,7 @@ impl RedisWaiter {
             return free_in.map_or(pause, |free_in| free_in.min(pause));
         }
         self.poll = MIN_POLL;
-        let mut beat = heartbeat(self.lease.claim().ttl);
+        let mut beat = heartbeat(self.lease.claim.ttl);
         if matches!(self.phase, QueuePhase::Joined) {
             beat = beat.min(FIRST_HEARTBEAT);
         }

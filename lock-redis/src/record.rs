@@ -10,7 +10,7 @@ use crate::error::{RedisCause, RedisFailure};
 use crate::reply;
 use crate::script::RECORD;
 use crate::server::{MAX_AGE, Server, millis};
-use crate::topology::{Call, CallKind};
+use crate::topology::Call;
 
 /// A record with its version.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -39,12 +39,9 @@ impl Server {
     }
 
     async fn read_record(&self, at: &[u8]) -> Result<Option<StoredRecord>, RedisFailure> {
-        let call = Call {
-            kind: CallKind::Get { key: at },
-            wait: None,
-            unanswered: None,
-        };
-        let done = self.topology.call(call).await;
+        let mut get = redis::cmd("GET");
+        get.arg(at);
+        let done = self.topology.call(Call::plain(at, &get)).await;
         let done = self.explained(&[at], done).await?;
         let within = self.timeout;
         self.confirm_master(&done, MAX_AGE, within).await?;
@@ -98,7 +95,7 @@ impl Server {
         let done = self.explained(&keys, done).await?;
         match &done.value {
             Value::Int(1) => {
-                self.confirm_change(&done, self.timeout).await?;
+                self.confirm_change(&done, call.wait, self.timeout).await?;
                 Ok(WriteReply::Stored)
             }
             Value::Int(0) => {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use polylock_core::engine::LeaseId;
 use polylock_core::{LeaseState, LostReason, RenewalRequest, TtlRule};
-use redis::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -94,17 +93,12 @@ impl Server {
             }
         }
         let is_held = |state: &LeaseReply| matches!(state, Ok(LeaseState::Held));
-        let proof = match wait {
-            Some((wanted, _)) if done.acked < wanted => {
-                let acked = done.acked;
-                Err(RedisCause::Unacknowledged { acked, wanted }.unknown())
-            }
-            _ if !states.iter().any(is_held) || !self.wants_proof() => Ok(()),
-            // Confirmations from before the renewal prove nothing about it.
-            _ => {
+        let proof = match states.iter().any(is_held) {
+            true => {
                 let left = limit.saturating_duration_since(Instant::now());
-                self.topology.confirm(&done, Duration::ZERO, left).await
+                self.confirm_change(&done, wait, left).await
             }
+            false => Ok(()),
         };
         let confirmed = |state: LeaseReply| match state {
             Ok(LeaseState::Held) => proof.clone().map(|()| LeaseState::Held),
@@ -154,20 +148,17 @@ impl Server {
         wait: Option<(u32, Duration)>,
     ) -> Result<(Vec<LeaseReply>, Done), RedisFailure> {
         let notes: Vec<Vec<u8>> = match scope {
-            RenewalKeys::Lock => Vec::new(),
-            RenewalKeys::LockAndNotes => due.iter().map(|one| RedisKeys::notes(&one.key)).collect(),
-        };
-        let keys: Vec<&[u8]> = match scope {
             RenewalKeys::Lock => {
                 debug_assert!(due.len() == 1, "BUG: several leases without their notes");
-                due.iter().map(|one| one.key.as_bytes()).collect()
+                Vec::new()
             }
-            RenewalKeys::LockAndNotes => {
-                let keys = due.iter().zip(&notes);
-                keys.flat_map(|(one, notes)| [one.key.as_bytes(), notes])
-                    .collect()
-            }
+            RenewalKeys::LockAndNotes => due.iter().map(|one| RedisKeys::notes(&one.key)).collect(),
         };
+        let mut keys = Vec::with_capacity(due.len() + notes.len());
+        for (n, one) in due.iter().enumerate() {
+            keys.push(one.key.as_bytes());
+            keys.extend(notes.get(n).map(Vec::as_slice));
+        }
         let text = |one: &RenewalRequest| {
             let note = note(one.id).unwrap_or_default();
             let rule = match one.rule {
@@ -182,9 +173,8 @@ impl Server {
             wait,
             ..Call::script(&RENEW, &keys, &args)
         };
-        let mut done = self.topology.call(call).await?;
-        let reply = std::mem::replace(&mut done.value, Value::Nil);
-        let states = reply::lease_states(reply, due.len(), &done.server)?;
+        let done = self.topology.call(call).await?;
+        let states = reply::lease_states(&done.value, due.len(), &done.server)?;
         Ok((states, done))
     }
 }

@@ -28,9 +28,9 @@ pub(crate) enum AcquireReply {
 }
 
 /// Reads the answer to an acquisition.
-pub(crate) fn answer(reply: Value) -> Result<AcquireReply, RedisFailure> {
+pub(crate) fn answer(reply: &Value) -> Result<AcquireReply, RedisFailure> {
     let Value::Array(parts) = reply else {
-        return token(&reply).map(AcquireReply::Granted);
+        return token(reply).map(AcquireReply::Granted);
     };
     let answer = match (parts.first().and_then(text), &parts[..]) {
         (Some("gone"), _) => Some(AcquireReply::Gone),
@@ -43,7 +43,7 @@ pub(crate) fn answer(reply: Value) -> Result<AcquireReply, RedisFailure> {
         }
         _ => None,
     };
-    answer.ok_or_else(|| strange(&Value::Array(parts)))
+    answer.ok_or_else(|| strange(reply))
 }
 
 /// The result of the plain commands that acquire a free lock.
@@ -76,9 +76,10 @@ pub(crate) fn taken(reply: &Value, id: &[u8]) -> PlainReply {
 }
 
 /// Reads the reply to a plain command that joins a queue; `None` if there is no queue.
-pub(crate) fn joined(reply: Value) -> Result<Option<QueueTicket>, RedisFailure> {
-    let read = |reply| read_ticket(&reply).ok_or_else(|| strange(&reply));
-    optional(reply, read)
+pub(crate) fn joined(reply: &Value) -> Result<Option<QueueTicket>, RedisFailure> {
+    optional(reply, |ticket| {
+        read_ticket(ticket).ok_or_else(|| strange(ticket))
+    })
 }
 
 fn read_ticket(value: &Value) -> Option<QueueTicket> {
@@ -131,20 +132,20 @@ pub(crate) type LeaseReply = Result<LeaseState, RedisFailure>;
 
 /// Reads the states of `count` leases; each may be an error of the server.
 pub(crate) fn lease_states(
-    reply: Value,
+    reply: &Value,
     count: usize,
     server: &Arc<str>,
 ) -> Result<Vec<LeaseReply>, RedisFailure> {
-    let read = |state: Value| match state {
+    let read = |state: &Value| match state {
         Value::ServerError(error) => Ok(Err(RedisFailure {
             outcome_unknown: true,
-            ..RedisFailure::refused(server, error)
+            ..RedisFailure::refused(server, error.clone())
         })),
-        state => lease_state(&state).map(Ok),
+        state => lease_state(state).map(Ok),
     };
     match reply {
-        Value::Array(states) if states.len() == count => states.into_iter().map(read).collect(),
-        reply => Err(strange(&reply)),
+        Value::Array(states) if states.len() == count => states.iter().map(read).collect(),
+        reply => Err(strange(reply)),
     }
 }
 
@@ -160,8 +161,8 @@ pub(crate) fn lease_state(reply: &Value) -> Result<LeaseState, RedisFailure> {
 
 /// Reads an optional value.
 pub(crate) fn optional<T>(
-    reply: Value,
-    read: impl FnOnce(Value) -> Result<T, RedisFailure>,
+    reply: &Value,
+    read: impl FnOnce(&Value) -> Result<T, RedisFailure>,
 ) -> Result<Option<T>, RedisFailure> {
     match reply {
         Value::Nil | Value::Boolean(false) => Ok(None),
@@ -192,11 +193,11 @@ pub(crate) struct SeenHolder {
 }
 
 /// Reads a lock as `inspect` shows it.
-pub(crate) fn seen(reply: Value) -> Result<SeenLock, RedisFailure> {
-    let Value::Array(parts) = reply else {
-        return Err(strange(&reply));
-    };
+pub(crate) fn seen(reply: &Value) -> Result<SeenLock, RedisFailure> {
     let read = || {
+        let Value::Array(parts) = reply else {
+            return None;
+        };
         let [mode, Value::Array(holders), fence, Value::Array(waiters)] = parts.as_slice() else {
             return None;
         };
@@ -217,7 +218,7 @@ pub(crate) fn seen(reply: Value) -> Result<SeenLock, RedisFailure> {
             waiters: waiters.iter().map(lossy).collect::<Option<_>>()?,
         })
     };
-    read().ok_or_else(|| strange(&Value::Array(parts)))
+    read().ok_or_else(|| strange(reply))
 }
 
 pub(crate) fn text(value: &Value) -> Option<&str> {
@@ -245,8 +246,7 @@ pub(crate) fn strange(reply: &Value) -> RedisFailure {
         Value::Array(_) => "a list of another shape",
         _ => "a value of an unexpected type",
     };
-    let (server, what) = ("the server".into(), kind.to_owned());
-    RedisCause::Malformed { server, what }.unknown()
+    RedisCause::malformed(&"the server".into(), kind).unknown()
 }
 
 #[cfg(test)]
@@ -282,7 +282,7 @@ mod tests {
                 queued(None),
             ),
         ] {
-            assert_eq!(answer(reply).unwrap(), expected);
+            assert_eq!(answer(&reply).unwrap(), expected);
         }
     }
 
@@ -317,19 +317,19 @@ mod tests {
             list(&[word("queued"), Value::Int(1), word("9")]),
             list(&[word("queued"), word("1"), word("9-0")]),
         ] {
-            assert!(answer(reply.clone()).is_err(), "{reply:?}");
+            assert!(answer(&reply).is_err(), "{reply:?}");
         }
-        assert_eq!(joined(Value::Nil).unwrap(), None);
-        assert_eq!(joined(word("9-0")).unwrap().as_deref(), Some("9-0"));
+        assert_eq!(joined(&Value::Nil).unwrap(), None);
+        assert_eq!(joined(&word("9-0")).unwrap().as_deref(), Some("9-0"));
         for reply in [Value::Int(7), word("9"), word("9-"), word("*")] {
-            assert!(joined(reply.clone()).is_err(), "{reply:?}");
+            assert!(joined(&reply).is_err(), "{reply:?}");
         }
         assert_eq!(late(&list(&[word("late"), Value::Int(7)])), Some(7));
         for reply in [Value::Int(7), list(&[word("held"), Value::Int(7)])] {
             assert_eq!(late(&reply), None);
         }
         for reply in [list(&[Value::Int(3)]), list(&[]), Value::Int(1)] {
-            let states = lease_states(reply.clone(), 1, &"a:1".into());
+            let states = lease_states(&reply, 1, &"a:1".into());
             assert!(states.is_err(), "{reply:?}");
         }
         let (free, number) = (list(&[]), list(&[word("x"), word("7"), word("")]));
@@ -341,7 +341,7 @@ mod tests {
             list(&[Value::Nil, free.clone(), Value::Nil, free.clone()]),
             list(&[word("x"), number, Value::Nil, free]),
         ] {
-            assert!(seen(reply.clone()).is_err(), "{reply:?}");
+            assert!(seen(&reply).is_err(), "{reply:?}");
         }
     }
 }

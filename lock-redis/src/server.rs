@@ -7,21 +7,23 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use polylock_core::engine::{Engine, LeaseId, is_mutant};
-use polylock_core::{Label, LeaseState, LockKey, Mode};
+use polylock_core::{Label, LeaseState, LockKey, Mode, Released};
 use redis::Value;
 
 use crate::config::RedisConfig;
 use crate::error::{RedisCause, RedisFailure};
 use crate::keys::{RedisKeys, TokenCounter};
 use crate::reply::{self, AcquireReply, PlainReply, QueueTicket};
-use crate::script::{ACQUIRE, ADOPT, BREAK, DOWNGRADE, INSPECT, RESERVE, Script};
+use crate::script::{
+    ACQUIRE, ADOPT, BREAK, DOWNGRADE, INSPECT, RELEASE, RESERVE, Script, WITHDRAW,
+};
 use crate::topology::{Call, CallKind, Done, ReplicaWait, Topology, Unanswered, whole_millis};
 
 /// The server, or the cluster, that stores the keys.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) topology: Arc<dyn Topology>,
-    counter: TokenCounter,
+    pub(crate) counter: TokenCounter,
     /// The replicas that must acknowledge a grant or a renewal.
     pub(crate) replicas: Option<ReplicaWait>,
     /// Timeout of a request, and of the confirmation that the master is one.
@@ -35,6 +37,7 @@ pub(crate) struct Server {
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquisition {
+    pub(crate) keys: RedisKeys,
     pub(crate) holder: RedisHolder,
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
@@ -109,6 +112,16 @@ pub(crate) enum Position {
     Known(QueueTicket),
 }
 
+/// What a release did.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ReleaseReply {
+    /// The id did not hold the lock; its place in the queue, if it had one, is deleted.
+    Nothing,
+    Lock,
+    /// A waiter holds the lock now.
+    Granted,
+}
+
 impl Server {
     pub(crate) fn new(topology: Arc<dyn Topology>, config: &RedisConfig) -> Self {
         let counter = match topology.one_slot() {
@@ -152,10 +165,6 @@ impl Server {
         }
     }
 
-    pub(crate) fn counter(&self) -> TokenCounter {
-        self.counter
-    }
-
     pub(crate) fn keys(&self, key: &LockKey) -> RedisKeys {
         RedisKeys::of(key, self.counter)
     }
@@ -173,10 +182,7 @@ impl Server {
         wait: Option<ReplicaWait>,
         ttl: Duration,
     ) -> Result<(), RedisFailure> {
-        if let Some((acks, _)) = wait
-            && done.acked < acks
-        {
-            let (acked, wanted) = (done.acked, acks);
+        if let Some((acked, wanted)) = done.lacks(wait) {
             return Err(RedisCause::Replicas { acked, wanted }.unknown());
         }
         let within = self.timeout.min(ttl / 3);
@@ -187,12 +193,10 @@ impl Server {
     pub(crate) async fn confirm_change(
         &self,
         done: &Done,
+        wait: Option<ReplicaWait>,
         within: Duration,
     ) -> Result<(), RedisFailure> {
-        if let Some((wanted, _)) = self.replicas
-            && done.acked < wanted
-        {
-            let acked = done.acked;
+        if let Some((acked, wanted)) = done.lacks(wait) {
             return Err(RedisCause::Unacknowledged { acked, wanted }.unknown());
         }
         self.confirm_master(done, Duration::ZERO, within).await
@@ -214,7 +218,6 @@ impl Server {
     /// Acquires a free lock by plain commands.
     pub(crate) async fn take(
         &self,
-        keys: &RedisKeys,
         claim: &Acquisition,
         unanswered: &Unanswered,
     ) -> Result<PlainReply, RedisFailure> {
@@ -222,8 +225,8 @@ impl Server {
         // In a cluster, with a counter for each slot, all draws do: an empty one is smaller.
         let clears = self.counter != TokenCounter::Namespace || claim.holder.id().ends_with(b"0");
         let kind = CallKind::Take {
-            lock: keys.lock(),
-            tokens: keys.tokens(),
+            lock: claim.keys.lock(),
+            tokens: claim.keys.tokens(),
             clears,
             holder: claim.holder.0.as_bytes(),
             ttl: claim.ttl,
@@ -245,7 +248,6 @@ impl Server {
     /// replicas has it.
     pub(crate) async fn acquire(
         &self,
-        keys: &RedisKeys,
         claim: &Acquisition,
         place: Option<&QueueEntry>,
         wait: Option<ReplicaWait>,
@@ -257,7 +259,7 @@ impl Server {
             Some(Position::Unknown) => "?",
             Some(Position::Known(ticket)) => &**ticket,
         };
-        let keys = keys.all();
+        let keys = claim.keys.all();
         let args = [ttl.as_bytes(), ticket.as_bytes(), entry.as_bytes()];
         let call = Call {
             wait,
@@ -265,8 +267,8 @@ impl Server {
             ..Call::script(&ACQUIRE, &keys, &args)
         };
         let done = self.topology.call(call).await;
-        let mut done = self.explained(&keys, done).await?;
-        let answer = reply::answer(std::mem::replace(&mut done.value, Value::Nil))?;
+        let done = self.explained(&keys, done).await?;
+        let answer = reply::answer(&done.value)?;
         // A grant that needs replicas but did not wait for them is requested again.
         if matches!(answer, AcquireReply::Granted(_)) && wait.is_some() == self.replicas.is_some() {
             self.confirm_grant(&done, wait, claim.ttl).await?;
@@ -274,26 +276,22 @@ impl Server {
         Ok(answer)
     }
 
-    /// Joins an existing queue by one plain command; `None` if there is none. Each holder reads the
-    /// queue at its release.
+    /// Joins an existing queue by one plain command, which servers older than Redis 6.2 refuse; `None` if
+    /// there is none. Each holder reads the queue at its release.
     pub(crate) async fn join(
         &self,
-        keys: &RedisKeys,
         claim: &Acquisition,
         place: &QueueEntry,
         unanswered: &Unanswered,
     ) -> Result<Option<QueueTicket>, RedisFailure> {
-        let entry = claim.entry(Some(place));
-        let kind = CallKind::Join {
-            queue: keys.queue(),
-            entry: entry.as_bytes(),
-        };
+        let mut join = redis::cmd("XADD");
+        join.arg(claim.keys.queue()).arg("NOMKSTREAM").arg("*");
+        join.arg("w").arg(claim.entry(Some(place)));
         let call = Call {
-            kind,
-            wait: None,
             unanswered: Some(unanswered),
+            ..Call::plain(claim.keys.queue(), &join)
         };
-        reply::joined(self.topology.call(call).await?.value)
+        reply::joined(&self.topology.call(call).await?.value)
     }
 
     /// Reserves tokens. Returns the first, or `None` if this id does not hold the lock.
@@ -305,8 +303,7 @@ impl Server {
     ) -> Result<Option<u64>, RedisFailure> {
         let (id, count) = (id.to_hex(), count.to_string());
         let args = [id.as_bytes(), count.as_bytes()];
-        let reply = self.run(&RESERVE, keys, &args).await?;
-        reply::optional(reply, |reply| reply::token(&reply))
+        reply::optional(&self.run(&RESERVE, keys, &args).await?, reply::token)
     }
 
     pub(crate) async fn downgrade(
@@ -338,23 +335,66 @@ impl Server {
             ..Call::script(&ADOPT, &keys, &args)
         };
         let done = self.topology.call(call).await;
-        let mut done = self.explained(&keys, done).await?;
-        let reply = std::mem::replace(&mut done.value, Value::Nil);
-        let token = reply::optional(reply, |reply| reply::token(&reply))?;
+        let done = self.explained(&keys, done).await?;
+        let token = reply::optional(&done.value, reply::token)?;
         let within = self.timeout.min(ttl / 3);
         match token {
-            Some(_) => self.confirm_change(&done, within).await?,
+            Some(_) => self.confirm_change(&done, call.wait, within).await?,
             // A former master does not know what an earlier call has done at its successor.
             None => self.confirm_master(&done, Duration::ZERO, within).await?,
         }
         Ok(token)
     }
 
+    /// Releases the lock, or leaves its queue.
+    pub(crate) async fn release(
+        &self,
+        keys: &RedisKeys,
+        holder: &RedisHolder,
+        ticket: Option<&QueueTicket>,
+    ) -> Result<ReleaseReply, RedisFailure> {
+        let ticket = ticket.map_or("", |ticket| &**ticket);
+        let args = [holder.id(), ticket.as_bytes()];
+        match self.run(&RELEASE, keys, &args).await? {
+            Value::Int(0) => Ok(ReleaseReply::Nothing),
+            Value::Int(1) => Ok(ReleaseReply::Lock),
+            Value::Int(2) => Ok(ReleaseReply::Granted),
+            reply => Err(reply::strange(&reply)),
+        }
+    }
+
+    /// Releases the lock behind a request for it that has no reply, if the connection still works.
+    pub(crate) async fn release_behind(
+        &self,
+        unanswered: Unanswered,
+        keys: &RedisKeys,
+        holder: &RedisHolder,
+    ) {
+        let (keys, args) = (keys.all(), [holder.id(), b""]);
+        let released = unanswered.run_behind(&RELEASE, &keys, &args, self.timeout);
+        released.await;
+    }
+
+    /// Withdraws a vote.
+    pub(crate) async fn withdraw(
+        &self,
+        keys: &RedisKeys,
+        holder: &RedisHolder,
+    ) -> Result<Released, RedisFailure> {
+        let reply = self.run(&WITHDRAW, keys, &[holder.id()]).await?;
+        Ok(if reply::flag(&reply)? {
+            Released::Clean
+        } else {
+            Released::AlreadyLost
+        })
+    }
+
     pub(crate) async fn inspect(
         &self,
         key: &LockKey,
     ) -> Result<Option<reply::SeenLock>, RedisFailure> {
-        reply::optional(self.run(&INSPECT, &self.keys(key), &[]).await?, reply::seen)
+        let reply = self.run(&INSPECT, &self.keys(key), &[]).await?;
+        reply::optional(&reply, reply::seen)
     }
 
     pub(crate) async fn break_all(
@@ -363,7 +403,8 @@ impl Server {
         reason: &str,
     ) -> Result<Option<reply::SeenLock>, RedisFailure> {
         let args = [reason.as_bytes()];
-        reply::optional(self.run(&BREAK, &self.keys(key), &args).await?, reply::seen)
+        let reply = self.run(&BREAK, &self.keys(key), &args).await?;
+        reply::optional(&reply, reply::seen)
     }
 
     pub(crate) async fn run(

@@ -7,9 +7,8 @@ use std::path::Path;
 use lock_testkit::servers::RedisOptions;
 use polylock_core::DistributedLock;
 
-use crate::support::rights::{self, CHECKS, COMMANDS, LIST};
 use crate::support::{
-    Place, SOON, commands, granted, key, open, release, request, take, waiting, within,
+    Place, SOON, commands, granted, key, open, release, request, rights, take, waiting, within,
 };
 
 const NAME: &str = "lock:a";
@@ -29,11 +28,6 @@ async fn plain_commands(place: &Place) {
     admin.record(&key(NAME)).await.expect("it is read");
     release(guard).await;
     release(granted(next).await).await;
-}
-
-fn words(list: &str) -> impl Iterator<Item = String> {
-    let words = list.split_whitespace();
-    words.map(|word| word.trim_start_matches('+').to_owned())
 }
 
 /// The commands that the scripts call, but for the one that only explains an error.
@@ -72,10 +66,8 @@ async fn the_list_of_rights_is_complete_and_has_no_more() {
     ] {
         used.remove(of_test);
     }
-    let listed: BTreeSet<_> = [COMMANDS, LIST, CHECKS]
-        .into_iter()
-        .flat_map(words)
-        .collect();
+    let listed = rules.split(' ').filter_map(|rule| rule.strip_prefix('+'));
+    let listed: BTreeSet<_> = listed.map(str::to_owned).collect();
     assert_eq!(used, listed);
     // The client works without the commands that it is denied.
     let log = place.command(&["ACL", "LOG"]);
@@ -87,21 +79,5 @@ async fn the_list_of_rights_is_complete_and_has_no_more() {
             _ => None,
         });
         assert_eq!(object.as_deref(), Some("client|setinfo"), "{entry:?}");
-    }
-}
-
-#[test]
-fn the_page_lists_the_rights_of_the_tests() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/backends/redis.md");
-    let page = fs::read_to_string(page).expect("a text");
-    let block = page.split("ACL SETUSER locks ").nth(1);
-    let block = block.and_then(|rest| rest.split("```").next());
-    let listed = [block.expect("a list"), LIST, CHECKS].into_iter();
-    let listed: BTreeSet<_> = listed.flat_map(str::split_whitespace).collect();
-    let user = rights::user("password", "lock:*");
-    assert_eq!(listed, user.split_whitespace().collect::<BTreeSet<_>>());
-    let page = page.replace(r"\|", "|");
-    for others in [LIST, CHECKS] {
-        assert!(page.contains(&format!("| `{others}` |")), "{others}");
     }
 }

@@ -14,8 +14,8 @@ use polylock_core::{
 use tokio::sync::mpsc;
 
 use super::lease::QuorumAcquisition;
-use super::majority::majority;
 use super::node::Quorum;
+use super::votes::majority;
 use super::{NAME, QuorumClient, record};
 use crate::admin::{MAX_REASON, keys, pattern};
 use crate::keys::{RedisKeys, TokenCounter};

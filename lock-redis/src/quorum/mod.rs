@@ -5,7 +5,6 @@ mod admin;
 mod clock;
 mod health;
 mod lease;
-mod majority;
 mod node;
 mod record;
 mod rejoin;
@@ -38,7 +37,7 @@ use crate::server::{Server, millis};
 use crate::topology::{self, Topology};
 
 pub(crate) use self::health::check_health;
-pub(crate) use self::majority::is_too_few;
+pub(crate) use self::votes::is_too_few;
 
 /// Locks on several independent Redis masters. The holder has the votes of a majority.
 ///

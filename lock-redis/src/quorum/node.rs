@@ -10,8 +10,8 @@ use polylock_core::{Error, ErrorKind, Result};
 use tokio::task::JoinHandle;
 
 use super::clock::ServerClock;
-use super::majority::{is_too_few, majority};
 use super::rejoin::KnownRun;
+use super::votes::{is_too_few, majority};
 use crate::error::RedisFailure;
 use crate::held_leases::HeldRedisLeases;
 use crate::server::Server;

@@ -13,8 +13,8 @@ use polylock_core::{Error, ErrorKind, FencingToken, Result};
 use redis::Value;
 
 use super::lease::QuorumAcquisition;
-use super::majority::majority;
 use super::node::QuorumNode;
+use super::votes::majority;
 use crate::error::RedisFailure;
 use crate::reply;
 use crate::script::AGREE;

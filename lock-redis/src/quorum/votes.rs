@@ -1,4 +1,4 @@
-//! The vote of one node, and the result of all votes.
+//! The vote of one node, the result of all votes, and the size of a majority.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use redis::Value;
 
 use super::lease::QuorumAcquisition;
-use super::majority::majority;
 use super::node::QuorumNode;
 use crate::error::{RedisCause, RedisFailure};
 use crate::keys::RedisKeys;
@@ -14,6 +13,16 @@ use crate::reply;
 use crate::script::VOTE;
 use crate::server::{millis, mode_text};
 use crate::topology::Call;
+
+/// The number of nodes that decide: any two majorities have a node in common.
+pub(super) const fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// Whether the remaining nodes are fewer than a majority.
+pub(crate) const fn is_too_few(nodes: usize, without: usize) -> bool {
+    nodes - without < majority(nodes)
+}
 
 /// The answers of nodes to one question so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -243,6 +252,14 @@ mod tests {
                 assert_ne!(votes.verdict(), Open, "{votes:?}");
                 assert!(!votes.is_refused() || votes.election() != Yes, "{votes:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_majority_ends_with_its_last_node() {
+        for (nodes, least) in [(1, 1), (3, 2), (4, 2), (5, 3), (6, 3)] {
+            let without = (0..=nodes).find(|without| is_too_few(nodes, *without));
+            assert_eq!(without, Some(least), "of {nodes}");
         }
     }
 }

@@ -11,18 +11,21 @@ use crate::renew::MAX_RENEWALS;
 use crate::script::RECORD;
 use crate::topology::RedisNode;
 
-/// Renews every other lease after a while, never confirms that it is the master, and always has a later
-/// version of a record.
-#[derive(Debug)]
-struct Mute {
+/// A server that answers scripts after a while. It never confirms that it is the master, and always has
+/// a later version of a record.
+#[derive(Debug, Default)]
+struct Fake {
     /// How long each call takes.
     takes: Duration,
+    /// For a cluster in which a lease is lost: what a renewal that reads the notes of the lock replies. One
+    /// that does not read them takes no time. Other servers renew every other lease.
+    by_notes: Option<i64>,
     /// How many records were to be written.
     records: AtomicUsize,
 }
 
 #[async_trait]
-impl Topology for Mute {
+impl Topology for Fake {
     async fn open(&self) -> Result<(), RedisFailure> {
         Ok(())
     }
@@ -31,21 +34,30 @@ impl Topology for Mute {
         let CallKind::Script { script, keys, .. } = call.kind else {
             return Err(RedisCause::LateRenewal.unknown());
         };
-        tokio::time::sleep(self.takes).await;
-        if script.name == RECORD.name {
-            self.records.fetch_add(1, Ordering::Relaxed);
-            return Ok(Done {
-                value: Value::BulkString(b"7".to_vec()),
-                acked: 0,
-                server: "a:1".into(),
-            });
+        let has_notes = keys.len() > 1;
+        if self.by_notes.is_none() || has_notes {
+            tokio::time::sleep(self.takes).await;
         }
-        let held = (0..keys.len() / 2).map(|n| Value::Int(i64::from(n % 2 == 0)));
+        let value = match self.by_notes {
+            Some(state) => Value::Array(vec![Value::Int(if has_notes { state } else { 0 })]),
+            None if script.name == RECORD.name => {
+                self.records.fetch_add(1, Ordering::Relaxed);
+                Value::BulkString(b"7".to_vec())
+            }
+            None => {
+                let held = (0..keys.len() / 2).map(|n| Value::Int(i64::from(n % 2 == 0)));
+                Value::Array(held.collect())
+            }
+        };
         Ok(Done {
-            value: Value::Array(held.collect()),
+            value,
             acked: 0,
             server: "a:1".into(),
         })
+    }
+
+    fn confirms(&self) -> bool {
+        self.one_slot()
     }
 
     async fn confirm(&self, _: &Done, _: Duration, within: Duration) -> Result<(), RedisFailure> {
@@ -62,56 +74,7 @@ impl Topology for Mute {
     }
 
     fn one_slot(&self) -> bool {
-        true
-    }
-
-    async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
-        Ok(Vec::new())
-    }
-}
-
-/// A cluster in which a lease is lost. It gives the state by the notes of the lock only after a while.
-#[derive(Debug)]
-struct LostInCluster {
-    takes: Duration,
-    /// The reply of a renewal that reads the notes.
-    by_notes: i64,
-}
-
-#[async_trait]
-impl Topology for LostInCluster {
-    async fn open(&self) -> Result<(), RedisFailure> {
-        Ok(())
-    }
-
-    async fn call(&self, call: Call<'_>) -> Result<Done, RedisFailure> {
-        let CallKind::Script { keys, .. } = call.kind else {
-            return Err(RedisCause::LateRenewal.unknown());
-        };
-        let state = match keys {
-            [_lock] => 0,
-            _ => {
-                tokio::time::sleep(self.takes).await;
-                self.by_notes
-            }
-        };
-        Ok(Done {
-            value: Value::Array(vec![Value::Int(state)]),
-            acked: 0,
-            server: "a:1".into(),
-        })
-    }
-
-    async fn channel(&self) -> Result<Option<Arc<str>>, RedisFailure> {
-        Ok(None)
-    }
-
-    fn subscribed(&self) -> Option<Arc<str>> {
-        None
-    }
-
-    fn one_slot(&self) -> bool {
-        false
+        self.by_notes.is_none()
     }
 
     async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
@@ -126,12 +89,15 @@ fn due(count: usize, ttl: Duration) -> Vec<RenewalRequest> {
     due.collect()
 }
 
-fn mute(takes: Duration) -> Server {
-    let records = AtomicUsize::new(0);
-    with_topology(Arc::new(Mute { takes, records }))
+fn taking(takes: Duration) -> Server {
+    let fake = Fake {
+        takes,
+        ..Fake::default()
+    };
+    with_topology(Arc::new(fake))
 }
 
-fn with_topology(topology: Arc<Mute>) -> Server {
+fn with_topology(topology: Arc<Fake>) -> Server {
     Server {
         replicas: Some((0, Duration::from_secs(9))),
         timeout: Duration::from_secs(60),
@@ -155,7 +121,7 @@ async fn a_round_of_renewals_ends_before_the_scheduler_gives_it_up() {
         (3, ms(1_000), ms(5_000)),
     ] {
         let due = due(count, ttl);
-        let (server, began) = (mute(takes), Instant::now());
+        let (server, began) = (taking(takes), Instant::now());
         let states = server.renew(&due, &|_, _| (), &|_| None).await;
         let (took, timeout) = (began.elapsed(), due[0].timeout);
         assert!(
@@ -173,7 +139,8 @@ async fn a_loss_is_told_before_others_are_confirmed() {
     let began = Instant::now();
     let lost = |_, reason| told.lock().unwrap().push((reason, began.elapsed()));
     let due = due(MAX_RENEWALS + 2, Duration::from_secs(30));
-    let states = mute(Duration::ZERO).renew(&due, &lost, &|_| None).await;
+    let server = taking(Duration::ZERO);
+    let states = server.renew(&due, &lost, &|_| None).await;
     let took = began.elapsed();
     let told = told.into_inner().unwrap();
     assert_eq!(told.len(), MAX_RENEWALS / 2 + 1);
@@ -208,8 +175,12 @@ async fn the_reason_of_a_loss_in_a_cluster_is_awaited_only_briefly() {
         (ms(30_000), ms(0), 1, ms(250), stolen),
     ] {
         let case = format!("a ttl of {ttl:?}, and {by_notes} after {takes:?}");
-        let topology = Arc::new(LostInCluster { takes, by_notes });
-        let server = Server::new(topology, &RedisConfig::new("a", 1));
+        let topology = Fake {
+            takes,
+            by_notes: Some(by_notes),
+            ..Fake::default()
+        };
+        let server = Server::new(Arc::new(topology), &RedisConfig::new("a", 1));
         let told = Mutex::new(Vec::new());
         let lost = |_, reason| told.lock().unwrap().push(reason);
         let (due, began) = (due(1, ttl), Instant::now());
@@ -225,10 +196,7 @@ async fn the_reason_of_a_loss_in_a_cluster_is_awaited_only_briefly() {
 
 #[tokio::test]
 async fn a_record_that_others_replace_all_the_time_is_known_to_be_refused() {
-    let topology = Arc::new(Mute {
-        takes: Duration::ZERO,
-        records: AtomicUsize::new(0),
-    });
+    let topology = Arc::<Fake>::default();
     let server = with_topology(Arc::clone(&topology));
     let record = Record::new(FencingToken::new(1), "done");
     let written = server.write_record(b"key", &record, Duration::from_secs(60));

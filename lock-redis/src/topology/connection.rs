@@ -168,7 +168,7 @@ impl RedisConnection {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let life = Arc::<SocketState>::default();
         let pushed = self.pushed(number, Arc::downgrade(&life));
-        let (redis, pushes) = self.connector.open_shared(pushed, Some(&life)).await?;
+        let (redis, pushes) = self.connector.open(pushed, Some(&life)).await?;
         let mut socket = RedisSocket {
             redis,
             number,

@@ -7,6 +7,7 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
     RedisConnectionInfo, RedisError, Value,
 };
+use tokio::time::timeout;
 
 use super::driver::{self, SocketState};
 use super::tls::RedisCertificates;
@@ -70,6 +71,17 @@ impl Connectors {
         })
     }
 
+    /// Sends one command on a connection of its own.
+    pub(super) async fn ask_once(
+        &self,
+        endpoint: &Endpoint,
+        request: &Cmd,
+    ) -> Result<Value, RedisFailure> {
+        let connector = self.to(endpoint)?;
+        let (mut connection, _) = connector.open(|_| Ok::<(), ()>(()), None).await?;
+        connector.ask(&mut connection, request).await
+    }
+
     fn client(
         &self,
         endpoint: &Endpoint,
@@ -111,16 +123,9 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Makes a connection for one task, and says whether its server can push.
+    /// Makes a connection, and says whether its server can push. Without a `life`, which tasks share, it
+    /// is for one task.
     pub(super) async fn open(
-        &self,
-        pushed: impl AsyncPushSender,
-    ) -> Result<(MultiplexedConnection, bool), RedisFailure> {
-        self.open_shared(pushed, None).await
-    }
-
-    /// The same for many tasks, which share `life`.
-    pub(super) async fn open_shared(
         &self,
         pushed: impl AsyncPushSender,
         life: Option<&Arc<SocketState>>,
@@ -144,14 +149,13 @@ impl Connector {
                 .set_response_timeout(None)
                 .set_pipeline_buffer_size(REQUESTS_IN_LINE)
         };
-        let timeout = self.settings.timeout;
         let login = self.settings.login.login().await;
         let login = login.map_err(|error| RedisFailure::without_login(&self.server, error))?;
         let client = |protocol| self.settings.client(&self.endpoint, protocol, &login);
         if self.settings.resp3 {
             let settings = settings().set_push_sender(pushed);
             let client = client(ProtocolVersion::RESP3)?;
-            match driver::connect(&client, settings, timeout, life).await {
+            match driver::connect(&client, settings, self.settings.timeout, life).await {
                 Ok(connection) => return Ok((connection, true)),
                 Err(error) if knows_no_resp3(&error) => {}
                 Err(error) => return Err(RedisFailure::unconnected(&self.server, error)),
@@ -160,13 +164,23 @@ impl Connector {
         let settings = settings();
         // For a server that knows no RESP3.
         let client = client(ProtocolVersion::RESP2)?;
-        let made = driver::connect(&client, settings, timeout, life).await;
+        let made = driver::connect(&client, settings, self.settings.timeout, life).await;
         let connection = made.map_err(|error| RedisFailure::unconnected(&self.server, error))?;
         Ok((connection, false))
     }
 
+    /// Limits the time for an answer on a connection that is for one task.
+    pub(super) async fn in_time<T>(
+        &self,
+        within: Duration,
+        answer: impl Future<Output = Result<T, RedisFailure>>,
+    ) -> Result<T, RedisFailure> {
+        let answer = timeout(within, answer).await;
+        answer.unwrap_or_else(|_| Err(RedisFailure::silent(&self.server, within, false)))
+    }
+
     /// Sends a first command on a connection.
-    pub(super) async fn ask(
+    async fn ask(
         &self,
         connection: &mut MultiplexedConnection,
         request: &Cmd,
@@ -192,11 +206,7 @@ impl Connector {
                 source: Arc::from(Box::from("ROLE is not master")),
             }
             .into()),
-            _ => Err(RedisCause::Malformed {
-                server: Arc::clone(&self.server),
-                what: "ROLE".to_owned(),
-            }
-            .into()),
+            _ => Err(RedisCause::malformed(&self.server, "ROLE").into()),
         }
     }
 }

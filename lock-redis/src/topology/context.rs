@@ -10,7 +10,7 @@ use tokio::runtime::Id;
 use tokio::time::Instant;
 
 use super::connector::Connector;
-use super::events::ConnectionEvents;
+use super::contract::ConnectionEvents;
 use crate::config::RedisConfig;
 use crate::error::{RedisFailure, Refusal};
 

@@ -1,4 +1,4 @@
-//! The interface to all kinds of servers, and the requests to them.
+//! The interface to all kinds of servers, the requests to them, and what they report.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use redis::Cmd;
 
 use super::node::RedisNode;
 use super::unanswered::Unanswered;
@@ -28,10 +29,8 @@ pub(crate) type ReplicaWait = (u32, Duration);
 /// A request. All keys of a call lie in one slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CallKind<'a> {
-    /// Reads a text, by one plain command.
-    Get { key: &'a [u8] },
-    /// Joins a queue that exists, by one plain command.
-    Join { queue: &'a [u8], entry: &'a [u8] },
+    /// One plain command, with its key.
+    Plain { key: &'a [u8], command: &'a Cmd },
     Script {
         script: &'static Script,
         keys: &'a [&'a [u8]],
@@ -54,13 +53,22 @@ impl CallKind<'_> {
     /// The key that selects the server.
     pub(super) fn key(&self) -> &[u8] {
         match self {
-            Self::Get { key } | Self::Join { queue: key, .. } | Self::Take { lock: key, .. } => key,
+            Self::Plain { key, .. } | Self::Take { lock: key, .. } => key,
             Self::Script { keys, .. } => keys.first().copied().unwrap_or_default(),
         }
     }
 }
 
 impl<'a> Call<'a> {
+    /// Sends a plain command, and waits for no replica.
+    pub(crate) fn plain(key: &'a [u8], command: &'a Cmd) -> Self {
+        Self {
+            kind: CallKind::Plain { key, command },
+            wait: None,
+            unanswered: None,
+        }
+    }
+
     /// Runs a script, and waits for no replica.
     pub(crate) fn script(
         script: &'static Script,
@@ -82,6 +90,14 @@ pub(crate) struct Done {
     /// How many replicas have the writes of the call, if it waited for replicas.
     pub(crate) acked: u32,
     pub(crate) server: Arc<str>,
+}
+
+impl Done {
+    /// How many replicas have the writes of the call and how many must, if those are too few.
+    pub(crate) fn lacks(&self, wait: Option<ReplicaWait>) -> Option<(u32, u32)> {
+        let acks = wait.map(|(wanted, _)| (self.acked, wanted));
+        acks.filter(|(acked, wanted)| acked < wanted)
+    }
 }
 
 /// What one server answered to a plain command.
@@ -148,10 +164,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
 
 impl dyn Topology {
     /// Runs a plain command on every master.
-    pub(crate) async fn broadcast(
-        &self,
-        command: &redis::Cmd,
-    ) -> Result<Vec<NodeReply>, RedisFailure> {
+    pub(crate) async fn broadcast(&self, command: &Cmd) -> Result<Vec<NodeReply>, RedisFailure> {
         let mut replies = Vec::new();
         for node in self.masters().await? {
             let reply = node.ask(command).await;
@@ -170,4 +183,27 @@ impl dyn Topology {
         }
         Ok(keys.into_iter().collect())
     }
+}
+
+/// Connection events. Called on the thread of a connection: never blocks.
+pub(crate) trait ConnectionEvents: fmt::Debug + Send + Sync + 'static {
+    /// A message came on one of our channels.
+    fn on_message(&self, payload: &[u8]);
+
+    /// A subscription was interrupted: messages may be lost.
+    fn on_disconnect(&self) {}
+
+    /// Messages about broken locks may have been lost. The next renewal shows such a break.
+    fn on_gap(&self) {}
+
+    /// The master changed: writes that it did not replicate are lost.
+    fn on_failover(&self) {}
+}
+
+/// Ignores all events.
+#[derive(Debug)]
+pub(crate) struct NoEvents;
+
+impl ConnectionEvents for NoEvents {
+    fn on_message(&self, _payload: &[u8]) {}
 }

@@ -18,7 +18,7 @@ use polylock_core::engine::before;
 #[derive(Debug)]
 pub(super) struct Map {
     seeds: Vec<Endpoint>,
-    connectors: Connectors,
+    pub(super) connectors: Connectors,
     shared: Arc<ConnectionContext>,
     slots: Arc<OnDemand<Arc<Slots>>>,
     known: Mutex<Known>,
@@ -82,10 +82,6 @@ impl Map {
         Ok(node)
     }
 
-    pub(super) fn connectors(&self) -> &Connectors {
-        &self.connectors
-    }
-
     /// The nodes to query: the masters of the last map, and those of the configuration.
     pub(super) fn candidates(&self) -> Vec<Endpoint> {
         let known = self.known();
@@ -133,18 +129,11 @@ impl Map {
         let answer = match node {
             Some(node) => node.run(&request).await?,
             // It may be a replica, which gets no other requests.
-            None => {
-                let connector = self.connectors.to(endpoint)?;
-                let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
-                connector.ask(&mut connection, &request).await?
-            }
+            None => self.connectors.ask_once(endpoint, &request).await?,
         };
         let server: Arc<str> = endpoint.to_string().into();
         match Slots::read(answer, endpoint) {
-            None => {
-                let what = "CLUSTER SLOTS".to_owned();
-                Err(RedisCause::Malformed { server, what }.into())
-            }
+            None => Err(RedisCause::malformed(&server, "CLUSTER SLOTS").into()),
             Some(slots) if slots.masters().is_empty() => {
                 Err(RedisCause::Uncovered { slot: 0 }.into())
             }

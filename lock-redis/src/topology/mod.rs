@@ -6,7 +6,6 @@ mod connector;
 mod context;
 mod contract;
 mod driver;
-mod events;
 mod known_sentinels;
 mod map;
 mod node;
@@ -16,7 +15,6 @@ mod request;
 mod sentinel;
 mod sentinel_events;
 mod sentinel_reports;
-mod sentinel_votes;
 mod slots;
 mod standalone;
 #[cfg(test)]
@@ -37,8 +35,9 @@ use self::context::ConnectionContext;
 use self::sentinel::Sentinel;
 use self::standalone::Standalone;
 
-pub(crate) use self::contract::{Call, CallKind, Done, NodeReply, ReplicaWait, Topology};
-pub(crate) use self::events::{ConnectionEvents, NoEvents};
+pub(crate) use self::contract::{
+    Call, CallKind, ConnectionEvents, Done, NoEvents, NodeReply, ReplicaWait, Topology,
+};
 #[cfg(test)]
 pub(crate) use self::node::RedisNode;
 pub(crate) use self::request::whole_millis;

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -69,19 +70,15 @@ impl RedisNode {
         deadline: Instant,
     ) -> Result<Done, RedisFailure> {
         match call.kind {
-            CallKind::Get { key } => {
-                let get = request::reading(key);
-                self.send(call, get, asking, deadline).await
-            }
-            CallKind::Join { queue, entry } => {
-                let join = request::joining(queue, entry);
-                self.send(call, join, asking, deadline).await
+            CallKind::Plain { command, .. } => {
+                let command = Cow::Borrowed(command);
+                self.send(call, command, asking, deadline).await
             }
             CallKind::Script { script, keys, args } => {
-                let by_hash = request::by_hash(script, keys, args);
+                let by_hash = Cow::Owned(request::by_hash(script, keys, args));
                 match self.send(call, by_hash, asking, deadline).await {
                     Err(failure) if failure.refusal() == Some(Refusal::NoScript) => {
-                        let by_text = request::by_text(script, keys, args);
+                        let by_text = Cow::Owned(request::by_text(script, keys, args));
                         Box::pin(self.send(call, by_text, asking, deadline)).await
                     }
                     outcome => outcome,
@@ -105,13 +102,13 @@ impl RedisNode {
     async fn send(
         &self,
         call: Call<'_>,
-        command: Cmd,
+        command: Cow<'_, Cmd>,
         asking: bool,
         deadline: Instant,
     ) -> Result<Done, RedisFailure> {
         if asking || call.wait.is_some() {
             let mut requests = pipeline(1, call, asking);
-            requests.add_command(command);
+            requests.add_command(command.into_owned());
             return self.send_all(call, requests, asking, deadline).await;
         }
         let connection = self.connection(Use::Calls);
@@ -143,15 +140,13 @@ impl RedisNode {
                 let is_set = answers.first() == Some(&Value::Okay);
                 (is_set, Value::Array(answers))
             }
-            CallKind::Get { .. } | CallKind::Join { .. } | CallKind::Script { .. } => {
-                match answers.pop() {
-                    Some(Value::ServerError(error)) => {
-                        return Err(RedisFailure::refused(self.server(), error));
-                    }
-                    Some(value) => (true, value),
-                    None => return Err(self.malformed("no reply")),
+            CallKind::Plain { .. } | CallKind::Script { .. } => match answers.pop() {
+                Some(Value::ServerError(error)) => {
+                    return Err(RedisFailure::refused(self.server(), error));
                 }
-            }
+                Some(value) => (true, value),
+                None => return Err(self.malformed("no reply")),
+            },
         };
         let acked = match (call.wait, acks) {
             (None, _) => 0,
@@ -258,8 +253,7 @@ impl RedisNode {
     }
 
     fn malformed(&self, what: &str) -> RedisFailure {
-        let (server, what) = (Arc::clone(self.server()), what.to_owned());
-        RedisCause::Malformed { server, what }.unknown()
+        RedisCause::malformed(self.server(), what).unknown()
     }
 
     fn connection(&self, used: Use) -> Arc<RedisConnection> {

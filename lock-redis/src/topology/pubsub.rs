@@ -111,15 +111,13 @@ impl Search {
 
     /// Listens to one node until it fails; false if a subscription is impossible.
     async fn listen(&self, endpoint: &Endpoint) -> Result<bool, RedisFailure> {
-        let connector = self.map.connectors().to(endpoint)?;
+        let connector = self.map.connectors.to(endpoint)?;
         let over = Arc::new(Notify::new());
         let within = self.shared.connect_timeout;
-        let late = || RedisFailure::silent(&connector.server, within, false);
-        let opened = timeout(within, connector.open(self.pushed(&over))).await;
-        let (mut connection, pushes) = opened.map_err(|_| late())??;
+        let opening = connector.open(self.pushed(&over), None);
+        let (mut connection, pushes) = connector.in_time(within, opening).await?;
         let subscribing = self.shared.subscribe(&connector, &mut connection, pushes);
-        let subscribed = timeout(within, subscribing).await;
-        let is_told = subscribed.map_err(|_| late())??;
+        let is_told = connector.in_time(within, subscribing).await?;
         if !pushes {
             return Ok(false);
         }

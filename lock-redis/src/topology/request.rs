@@ -25,21 +25,6 @@ fn eval(command: &str, script: &str, keys: &[&[u8]], args: &[&[u8]]) -> Cmd {
     request
 }
 
-/// Reads a text.
-pub(super) fn reading(key: &[u8]) -> Cmd {
-    let mut get = redis::cmd("GET");
-    get.arg(key);
-    get
-}
-
-/// Joins a queue that exists. Servers older than Redis 6.2 refuse it.
-pub(super) fn joining(queue: &[u8], entry: &[u8]) -> Cmd {
-    let mut join = redis::cmd("XADD");
-    join.arg(queue).arg("NOMKSTREAM").arg("*");
-    join.arg("w").arg(entry);
-    join
-}
-
 /// Adds the commands that acquire a free lock, in this order: `SET`, the token, and the holder.
 ///
 /// The token counts only if the lock is still held under the same id after the draw. Otherwise an

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -16,7 +15,6 @@ use super::node::RedisNode;
 use super::on_demand::OnDemand;
 use super::sentinel_events::{Following, follow};
 use super::sentinel_reports::{MasterState, Reports, SentinelReport};
-use super::sentinel_votes::leader;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{RedisCause, RedisFailure};
 use polylock_core::engine::{Moment, before};
@@ -39,7 +37,7 @@ pub(super) struct Sentinel {
 /// Which server is the master.
 #[derive(Debug)]
 pub(super) struct Master {
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     sentinels: Vec<Endpoint>,
     pub(super) to_sentinels: Connectors,
     to_masters: Connectors,
@@ -92,10 +90,6 @@ impl Sentinel {
 }
 
 impl Master {
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// The address of the master that was verified last.
     pub(super) fn address(&self) -> Option<Endpoint> {
         self.last().as_ref().map(|(endpoint, _)| endpoint.clone())
@@ -139,35 +133,6 @@ impl Master {
         if now.since(*self.wanted.borrow()) >= REFRESH {
             self.want(now);
         }
-    }
-
-    async fn confirm(
-        &self,
-        done: &Done,
-        age: Duration,
-        within: Duration,
-    ) -> Result<(), RedisFailure> {
-        let mut reports = self.reports.subscribe();
-        let now = self.shared.engine.now();
-        let since = now - age;
-        let is_confirmed = |reports: &Reports| reports.confirmed(&done.server) >= Some(since);
-        if is_confirmed(&reports.borrow()) {
-            return Ok(());
-        }
-        self.want(now);
-        let confirmed = reports.wait_for(is_confirmed);
-        if let Some(Ok(_)) = before(Instant::now() + within, confirmed).await {
-            return Ok(());
-        }
-        let reports = self.reports.borrow();
-        let count = |state| reports.count(&done.server, state, since);
-        let cause = RedisCause::Unconfirmed {
-            server: Arc::clone(&done.server),
-            named: count(MasterState::Up),
-            denied: count(MasterState::Hidden),
-            sentinels: reports.sentinels(),
-        };
-        Err(cause.unknown())
     }
 
     /// A Sentinel reports another master; the other Sentinels are queried as well. Each of them reports
@@ -240,20 +205,15 @@ impl Master {
         &self,
         sentinel: &Endpoint,
     ) -> Result<Option<Endpoint>, RedisFailure> {
-        let connector = self.to_sentinels.to(sentinel)?;
-        let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
         let mut request = redis::cmd("SENTINEL");
         request.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.name);
-        match connector.ask(&mut connection, &request).await? {
-            Value::Nil => Ok(None),
-            answer => match redis::from_redis_value::<(String, u16)>(answer) {
-                Ok((host, port)) => Ok(Some(Endpoint::tcp(host, port))),
-                Err(error) => Err(RedisCause::Malformed {
-                    server: connector.server,
-                    what: error.to_string(),
-                }
-                .into()),
-            },
+        let reply = self.to_sentinels.ask_once(sentinel, &request).await?;
+        match redis::from_redis_value::<Option<(String, u16)>>(reply) {
+            Ok(address) => Ok(address.map(|(host, port)| Endpoint::tcp(host, port))),
+            Err(error) => {
+                let server = sentinel.to_string().into();
+                Err(RedisCause::malformed(&server, error.to_string()).into())
+            }
         }
     }
 
@@ -302,6 +262,17 @@ impl Master {
     }
 }
 
+/// The master that most replies name, and whether those are a majority of all `sentinels`. In a tie, the
+/// master that was named first wins.
+///
+/// One Sentinel may be outdated, beside a partitioned old master that does not know of its replacement.
+fn leader(named: &[Endpoint], sentinels: usize) -> Option<(&Endpoint, bool)> {
+    let count = |one: &Endpoint| named.iter().filter(|other| *other == one).count();
+    // The last of the largest ones is taken.
+    let leader = named.iter().rev().max_by_key(|one| count(one))?;
+    Some((leader, 2 * count(leader) > sentinels))
+}
+
 fn no_master(name: &str) -> RedisFailure {
     RedisCause::NoMaster { name: name.into() }.into()
 }
@@ -331,7 +302,28 @@ impl Topology for Sentinel {
         age: Duration,
         within: Duration,
     ) -> Result<(), RedisFailure> {
-        self.master.confirm(done, age, within).await
+        let master = &*self.master;
+        let mut reports = master.reports.subscribe();
+        let now = master.shared.engine.now();
+        let since = now - age;
+        let is_confirmed = |reports: &Reports| reports.confirmed(&done.server) >= Some(since);
+        if is_confirmed(&reports.borrow()) {
+            return Ok(());
+        }
+        master.want(now);
+        let confirmed = reports.wait_for(is_confirmed);
+        if let Some(Ok(_)) = before(Instant::now() + within, confirmed).await {
+            return Ok(());
+        }
+        let reports = master.reports.borrow();
+        let count = |state| reports.count(&done.server, state, since);
+        let cause = RedisCause::Unconfirmed {
+            server: Arc::clone(&done.server),
+            named: count(MasterState::Up),
+            denied: count(MasterState::Hidden),
+            sentinels: reports.sentinels(),
+        };
+        Err(cause.unknown())
     }
 
     fn is_confirmed(&self, age: Duration) -> bool {
@@ -387,7 +379,7 @@ mod tests {
     use lock_testkit::servers::{RedisOptions, RedisServer};
     use polylock_core::engine::Engine;
 
-    use super::super::events::ConnectionEvents;
+    use super::super::contract::ConnectionEvents;
     use super::super::tests::{config, refused_with};
     use super::*;
     use crate::error::Refusal;
@@ -488,5 +480,25 @@ mod tests {
             assert!(sentinel.subscribed().is_some(), "{failure:?}");
         }
         assert!(ends.take().is_empty(), "a connection is closed");
+    }
+
+    #[test]
+    fn a_majority_of_all_decides_and_else_most_of_those_that_answer_lead() {
+        for (sentinels, said, expected) in [
+            (3, &[][..], None),
+            (1, &[1], Some((1, true))),
+            (3, &[1], Some((1, false))),
+            (3, &[1, 2], Some((1, false))),
+            (3, &[1, 2, 2], Some((2, true))),
+            (4, &[2, 1, 2, 1], Some((2, false))),
+            (5, &[1, 2, 2], Some((2, false))),
+        ] {
+            let at = |port: &u16| Endpoint::tcp("a", *port);
+            let named: Vec<_> = said.iter().map(at).collect();
+            let expected = expected.map(|(port, is_decided)| (at(&port), is_decided));
+            let found = leader(&named, sentinels);
+            let found = found.map(|(leader, is_decided)| (leader.clone(), is_decided));
+            assert_eq!(found, expected, "{said:?} of {sentinels}");
+        }
     }
 }

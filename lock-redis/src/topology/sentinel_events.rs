@@ -7,9 +7,8 @@ use polylock_core::engine::Moment;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, Value, from_redis_value};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::connector::Connector;
 use super::sentinel::Master;
 use super::sentinel_reports::{MasterState, SentinelReport};
 use crate::config::Endpoint;
@@ -83,18 +82,21 @@ async fn listen(
     let connector = master.to_sentinels.to(sentinel)?;
     let mut wanted = master.wanted();
     let (sender, mut pushes) = mpsc::unbounded_channel::<PushInfo>();
-    let opened = in_time(master, &connector, connector.open(sender)).await;
+    let within = master.shared.connect_timeout;
+    let opened = connector
+        .in_time(within, connector.open(sender, None))
+        .await;
     let (mut connection, hears) = opened?;
     let broken = |error| RedisFailure::unconnected(&connector.server, error);
     if hears {
         let subscribed = connection.subscribe("+switch-master").map_err(broken);
-        in_time(master, &connector, subscribed).await?;
+        connector.in_time(within, subscribed).await?;
     }
     let identity = identity(&mut connection).map_err(broken);
-    let identity = in_time(master, &connector, identity).await?;
+    let identity = connector.in_time(within, identity).await?;
     // Without an identity, one Sentinel could count for two under two names.
     if identity.is_none() && how == Following::Discovered {
-        return Err(silent(master, &connector));
+        return Err(RedisFailure::silent(&connector.server, within, false));
     }
     if let Some(identity) = &identity
         && master.followed().identify(sentinel, identity)
@@ -113,8 +115,8 @@ async fn listen(
         if asked.is_none_or(|asked| asked < since) {
             let now = master.shared.engine.now();
             asked = Some(now);
-            let said = ask(&mut connection, master.name(), now).map_err(broken);
-            let Some((endpoint, said)) = in_time(master, &connector, said).await? else {
+            let said = ask(&mut connection, &master.name, now).map_err(broken);
+            let Some((endpoint, said)) = connector.in_time(within, said).await? else {
                 continue;
             };
             let is_due = discovered.is_none_or(|last| now.since(last) >= DISCOVERY_INTERVAL);
@@ -123,8 +125,8 @@ async fn listen(
             notice(master, &endpoint).await;
             if has_more && identity.is_some() {
                 discovered = Some(now);
-                let known = others_of(&mut connection, master.name()).map_err(broken);
-                for (other, identity) in in_time(master, &connector, known).await? {
+                let known = others_of(&mut connection, &master.name).map_err(broken);
+                for (other, identity) in connector.in_time(within, known).await? {
                     master.discover(other, &identity);
                 }
             }
@@ -143,27 +145,13 @@ async fn listen(
         match (push.kind, push.data.get(1)) {
             (PushKind::Disconnection, _) => return Ok(Ended::Closed),
             (PushKind::Message, Some(Value::BulkString(news))) => {
-                if let Some(endpoint) = switched(news, master.name()) {
+                if let Some(endpoint) = switched(news, &master.name) {
                     notice(master, &endpoint).await;
                 }
             }
             _ => {}
         }
     }
-}
-
-/// Limits the time for a reply of a Sentinel.
-async fn in_time<T>(
-    master: &Master,
-    connector: &Connector,
-    answer: impl Future<Output = Result<T, RedisFailure>>,
-) -> Result<T, RedisFailure> {
-    let answer = timeout(master.shared.connect_timeout, answer).await;
-    answer.unwrap_or_else(|_| Err(silent(master, connector)))
-}
-
-fn silent(master: &Master, connector: &Connector) -> RedisFailure {
-    RedisFailure::silent(&connector.server, master.shared.connect_timeout, false)
 }
 
 async fn notice(master: &Arc<Master>, endpoint: &Endpoint) {
@@ -206,12 +194,11 @@ async fn ask(
     }
     let address = command("GET-MASTER-ADDR-BY-NAME", name);
     match connection.send_packed_command(&address).await? {
-        Value::Nil => Ok(None),
         Value::ServerError(error) => Err(error.into()),
         address => {
-            let (host, port) = from_redis_value::<(String, u16)>(address)?;
-            let master = Endpoint::tcp(host, port);
-            Ok(Some(report(asked, master, MasterState::Hidden, 0)))
+            let address = from_redis_value::<Option<(String, u16)>>(address)?;
+            let master = address.map(|(host, port)| Endpoint::tcp(host, port));
+            Ok(master.map(|master| report(asked, master, MasterState::Hidden, 0)))
         }
     }
 }

@@ -94,7 +94,7 @@ mod tests {
     use lock_testkit::servers::{RedisOptions, RedisServer};
     use polylock_core::engine::Engine;
 
-    use super::super::events::NoEvents;
+    use super::super::contract::NoEvents;
     use super::super::tests::{Told, config, refused_with};
     use super::*;
     use crate::error::Refusal;

@@ -5,7 +5,6 @@ mod heartbeat;
 mod locks;
 pub(crate) mod negotiation;
 mod node_watch;
-mod open;
 mod reconnect;
 mod state;
 #[cfg(test)]
@@ -20,16 +19,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use futures_util::future::join_all;
 use polylock_core::engine::{Engine, LeaseId, Moment, is_mutant};
 use polylock_core::{LeaseControl, LostReason};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::sleep;
 use zookeeper_client::{Client, Error, Stat};
 
+use crate::config::ZooKeeperConfig;
 use crate::error::{RETRY_BACKOFF, ZkFailure};
 
-use self::connect::write;
+use self::connect::{open_session, write};
+use self::heartbeat::send_heartbeats;
 use self::locks::{NodeWatch, SessionLocks};
 use self::negotiation::Negotiated;
 use self::state::{SessionPhase, ZkSessionState};
+use self::timing::LivenessEvidence;
 use self::watch_budget::WatchBudget;
 
 pub(crate) use self::reconnect::ZkSessions;
@@ -55,6 +57,46 @@ pub(crate) struct ZkSession {
 }
 
 impl ZkSession {
+    /// Opens a session, which lasts as long as the value.
+    ///
+    /// It is a task of the engine, which callers poll when they send requests: neither the end of a caller's
+    /// runtime nor code that blocks it ends the session.
+    async fn open(
+        config: &Arc<ZooKeeperConfig>,
+        engine: &Engine,
+        sessions: Weak<ZkSessions>,
+    ) -> Result<Arc<Self>, ZkFailure> {
+        let (sender, receiver) = oneshot::channel();
+        let (connect_config, clock) = (Arc::clone(config), engine.clone());
+        engine.spawn_service(async move {
+            let opened = open_session(&connect_config, &clock).await;
+            // If the caller is gone, the client is dropped and closes the session.
+            drop(sender.send(opened));
+        });
+        let opened = receiver.await;
+        let (client, asked, negotiated) =
+            opened.unwrap_or_else(|_| Err(ZkFailure::Malformed("no session".to_owned())))?;
+        let evidence = LivenessEvidence::opened(client.session_timeout(), asked);
+        let (states, unwatched) = (client.state_watcher(), Arc::<Notify>::default());
+        let session = Arc::new(Self {
+            client,
+            engine: engine.clone(),
+            negotiated,
+            state: Mutex::new(ZkSessionState {
+                phase: SessionPhase::Connected,
+                evidence,
+                broke: None,
+            }),
+            locks: Mutex::default(),
+            unwatched: Arc::clone(&unwatched),
+            watch_budget: WatchBudget::of(&config.root),
+            over: watch::Sender::new(false),
+            sessions,
+        });
+        engine.spawn_service(send_heartbeats(Arc::downgrade(&session), states, unwatched));
+        Ok(session)
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         *self.over.borrow()
     }
