@@ -111,7 +111,8 @@ impl TransactionLocks {
     /// - [`Unavailable`](ErrorKind::Unavailable) if transactions wait for each other, if the isolation
     ///   level conflicts with changes since the transaction began (repeat it from its beginning), if the
     ///   server has restarted and holders of earlier sessions may still rely on their locks, if the
-    ///   server cancelled the statement, or if the connection broke.
+    ///   server cancelled the statement, if another client holds the lock and the server rolled the
+    ///   transaction back after the wait (`innodb_rollback_on_timeout`), or if the connection broke.
     /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if no transaction is open, or if it has already
     ///   failed.
     /// - [`InvalidKey`](ErrorKind::InvalidKey) if `key` is not a lock key.
