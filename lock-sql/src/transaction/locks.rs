@@ -141,6 +141,12 @@ impl TransactionLocks {
 
     /// Acquires a lock for the rest of the transaction without waiting; `None` if it is held.
     ///
+    /// On MySQL (not on MariaDB) with an isolation level above `READ COMMITTED`, and the default is one,
+    /// an attempt on a key without a row also locks the gap up to the next key in the table, until the
+    /// transaction ends. Inserts of other new keys into the gap wait for that. Two transactions that both
+    /// try new keys there wait for each other: for 1 s, then this returns `None`, or the server ends one
+    /// of them with [`Unavailable`](ErrorKind::Unavailable). `READ COMMITTED` locks no gaps.
+    ///
     /// # Errors
     ///
     /// Those of [`acquire_in`](Self::acquire_in) except [`Contended`](ErrorKind::Contended). After
