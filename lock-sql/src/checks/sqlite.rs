@@ -4,7 +4,7 @@ use std::path::Path;
 
 use polylock_core::{HealthCheck, HealthRule, Status};
 
-use crate::sqlite::FileSystem;
+use crate::sqlite::{Alias, FileSystem};
 
 /// Checks a file, or the nearest directory above one that does not exist; neither is made.
 pub(crate) fn check_file(path: &Path) -> Vec<HealthCheck> {
@@ -12,14 +12,25 @@ pub(crate) fn check_file(path: &Path) -> Vec<HealthCheck> {
     let path = path.canonicalize().or_else(|_| std::path::absolute(path));
     let path = path.unwrap_or_default();
     let nearest = path.ancestors().find(|parent| parent.exists());
-    HealthRule::check_all(RULES, &nearest.and_then(FileSystem::of))
+    let found = DatabaseFile {
+        file_system: nearest.and_then(FileSystem::of),
+        alias: nearest.and_then(|file| Alias::of(file).ok().flatten()),
+    };
+    HealthRule::check_all(RULES, &found)
 }
 
-/// Judges the file system, if the system tells it.
-const RULES: &[HealthRule<Option<FileSystem>>] = &[
+/// What is known of a file.
+struct DatabaseFile {
+    /// `None` if the system does not tell it.
+    file_system: Option<FileSystem>,
+    alias: Option<Alias>,
+}
+
+/// Judges the file system, and the names of the file in it.
+const RULES: &[HealthRule<DatabaseFile>] = &[
     HealthRule {
         id: FILESYSTEM,
-        rule: |found| match found {
+        rule: |found| match found.file_system {
             Some(FileSystem::Network) => {
                 Status::Error.because("the file is on a network file system")
             }
@@ -30,8 +41,21 @@ const RULES: &[HealthRule<Option<FileSystem>>] = &[
     },
     HealthRule {
         id: FILESYSTEM,
-        rule: |found| match found {
+        rule: |found| match (found.file_system, found.alias) {
+            (Some(FileSystem::Network), _) | (_, None) => None,
+            (_, Some(Alias::HardLink)) => Status::Error.because("the file has hard links"),
+            (_, Some(Alias::Mount)) => {
+                Status::Error.because("the file is mounted without its directory")
+            }
+        },
+        impact: "clients under different names of the file do not see each other's locks",
+        fix: "use one name of the file; to share it with a container, mount its directory",
+    },
+    HealthRule {
+        id: FILESYSTEM,
+        rule: |found| match found.file_system {
             Some(FileSystem::Network) => None,
+            _ if found.alias.is_some() => None,
             Some(FileSystem::Memory) => Status::Warning.because("the file is in memory"),
             Some(FileSystem::Local) => Status::Ok.because("the file system is a local one"),
             None => Status::NotChecked.because("the system does not tell the file system"),
@@ -49,15 +73,24 @@ mod tests {
 
     #[test]
     fn a_file_system_that_keeps_no_locks_is_a_fault() {
-        for (file_system, status) in [
-            (Some(FileSystem::Network), Status::Error),
-            (Some(FileSystem::Memory), Status::Warning),
-            (Some(FileSystem::Local), Status::Ok),
-            (None, Status::NotChecked),
+        for (file_system, alias, status) in [
+            (Some(FileSystem::Network), None, Status::Error),
+            (Some(FileSystem::Network), Some(Alias::Mount), Status::Error),
+            (Some(FileSystem::Memory), None, Status::Warning),
+            (Some(FileSystem::Memory), Some(Alias::Mount), Status::Error),
+            (Some(FileSystem::Local), None, Status::Ok),
+            (
+                Some(FileSystem::Local),
+                Some(Alias::HardLink),
+                Status::Error,
+            ),
+            (None, None, Status::NotChecked),
+            (None, Some(Alias::HardLink), Status::Error),
         ] {
-            let found = HealthRule::check_all(RULES, &file_system);
+            let file = DatabaseFile { file_system, alias };
+            let found = HealthRule::check_all(RULES, &file);
             let statuses: Vec<_> = found.iter().map(|check| check.status).collect();
-            assert_eq!(statuses, [status], "{file_system:?}");
+            assert_eq!(statuses, [status], "{file_system:?}, {alias:?}");
         }
     }
 }

@@ -28,9 +28,11 @@ use crate::sqlite::SqliteStore;
 /// show the reboot, otherwise when a waiter has seen the row unchanged for one ttl. Fencing tokens are
 /// stored before a guard is returned. They survive a crash of the machine if the disk keeps synced data.
 ///
-/// A network file system is refused. Replacing or deleting the file creates a new set of locks:
-/// processes that have the old file open get errors, lose their locks at the next renewal, and then use
-/// the new file. Editing the table by hand breaks these guarantees.
+/// A network file system is refused, and so is a file with hard links or one that is mounted without its
+/// directory: clients under different names of the file would not exclude each other. Replacing or
+/// deleting the file creates a new set of locks: processes that have the old file open get errors, lose
+/// their locks at the next renewal, and then use the new file. Editing the table by hand breaks these
+/// guarantees.
 ///
 /// The [example of the crate](crate#examples) opens one file twice.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ impl Sqlite {
     /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the file cannot be opened, made,
     ///   read or written, or is no database.
     /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is on a network file system,
-    ///   or cannot have a write-ahead log.
+    ///   has hard links, is mounted without its directory, or cannot have a write-ahead log.
     /// - [`Foreign`](polylock_core::ErrorKind::Foreign) if the table belongs to another program.
     /// - [`Protocol`](polylock_core::ErrorKind::Protocol) if the table has another layout.
     /// - [`Unsupported`](polylock_core::ErrorKind::Unsupported) on systems without a boot id.

@@ -54,6 +54,7 @@ impl FileConnection {
         let target = path
             .canonicalize()
             .map_err(|e| db_error::opening(path, Arc::new(e)))?;
+        file::check_name(path, &target)?;
         let options = SqliteConnectOptions::new()
             .filename(&target)
             .busy_timeout(BUSY_SLICE)

@@ -1,5 +1,6 @@
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -123,6 +124,110 @@ pub(super) fn check_local(path: &Path) -> Result<(), SqlCause> {
     }
 }
 
+/// Refuses a database that clients can reach by several names: SQLite keeps the log and its locks beside
+/// the name, so clients under different names do not exclude each other.
+pub(super) fn check_name(path: &Path, target: &Path) -> Result<(), SqlCause> {
+    let alias = Alias::of(target).map_err(|e| db_error::opening(path, Arc::new(e)))?;
+    let says = match alias {
+        None => return Ok(()),
+        Some(Alias::HardLink) => "has hard links: remove its other names",
+        Some(Alias::Mount) => "is mounted without its directory: mount the directory",
+    };
+    let impact = "clients under different names of the file do not see each other's locks";
+    Err(SqlCause::Config(format!(
+        "the database file {path:?} {says}; {impact}"
+    )))
+}
+
+/// Why a database may have several names.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Alias {
+    HardLink,
+    /// The file is a mount point, as one that a container gets without its directory.
+    Mount,
+}
+
+impl Alias {
+    /// That of a file, whose path has no symbolic link.
+    pub(crate) fn of(file: &Path) -> io::Result<Option<Self>> {
+        let metadata = fs::metadata(file)?;
+        if !metadata.is_file() {
+            return Ok(None);
+        }
+        if is_mount_point(file)? {
+            return Ok(Some(Self::Mount));
+        }
+        if metadata.nlink() <= 1 {
+            return Ok(None);
+        }
+        let drafts = drafts(file)?;
+        // Counted after the drafts: one that is removed meanwhile is in neither number.
+        let names = fs::metadata(file)?.nlink();
+        Ok((names > 1 + drafts).then_some(Self::HardLink))
+    }
+}
+
+/// Counts the names of a file from [`create`], which no client opens. One that is killed leaves its own.
+fn drafts(file: &Path) -> io::Result<u64> {
+    let (Some(directory), Some(name)) = (file.parent(), file.file_name()) else {
+        return Ok(0);
+    };
+    let file = inode(file)?;
+    let mut count = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let draft = entry.file_name();
+        let suffix = draft.as_bytes().strip_prefix(name.as_bytes());
+        let id = suffix.and_then(|suffix| std::str::from_utf8(suffix.strip_prefix(b".")?).ok());
+        if id.and_then(LeaseId::from_hex).is_none() {
+            continue;
+        }
+        // One that is removed meanwhile is no name.
+        let metadata = entry.metadata();
+        count += u64::from(metadata.is_ok_and(|found| (found.dev(), found.ino()) == file));
+    }
+    Ok(count)
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_mount_point(path: &Path) -> io::Result<bool> {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+    if let Ok(found) = statx(CWD, path, AtFlags::empty(), StatxFlags::empty())
+        && found
+            .stx_attributes_mask
+            .contains(StatxAttributes::MOUNT_ROOT)
+    {
+        return Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+    }
+    // Linux before 5.8, and sandboxes.
+    let mounts = fs::read("/proc/self/mountinfo")?;
+    Ok(lists_mount_point(&mounts, path))
+}
+
+/// Other systems mount directories only.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn is_mount_point(_path: &Path) -> io::Result<bool> {
+    Ok(false)
+}
+
+/// Whether the mount points of `/proc/self/mountinfo` include a path; see proc(5).
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn lists_mount_point(mounts: &[u8], path: &Path) -> bool {
+    let escape = |byte: &u8| match byte {
+        b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+        byte => vec![*byte],
+    };
+    let path: Vec<u8> = path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .flat_map(escape)
+        .collect();
+    let mut lines = mounts.split(|byte| *byte == b'\n');
+    lines.any(|line| line.split(|byte| *byte == b' ').nth(4) == Some(path.as_slice()))
+}
+
 /// What a file system means for locks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FileSystem {
@@ -228,6 +333,23 @@ mod tests {
             (0xEF53, FileSystem::Local),
         ] {
             assert_eq!(FileSystem::by_number(number), expected, "{number:x}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_mount_point_is_found_in_the_list_of_linux() {
+        let mounts = b"63 43 254:0 /srv/a /data/a rw,relatime - ext4 /dev/vda rw\n\
+                       64 43 254:0 /srv/b /data/with\\040space rw,relatime - ext4 /dev/vda rw\n";
+        for (path, expected) in [
+            ("/data/a", true),
+            ("/data/with space", true),
+            ("/data", false),
+            ("/srv/a", false),
+            ("/data/with\\040space", false),
+        ] {
+            let found = lists_mount_point(mounts, Path::new(path));
+            assert_eq!(found, expected, "{path}");
         }
     }
 

@@ -111,7 +111,8 @@ impl TransactionLocks {
     /// - [`Unavailable`](ErrorKind::Unavailable) if transactions wait for each other, if the isolation
     ///   level conflicts with changes since the transaction began (repeat it from its beginning), if the
     ///   server has restarted and holders of earlier sessions may still rely on their locks, if the
-    ///   server cancelled the statement, or if the connection broke.
+    ///   server cancelled the statement, if another client holds the lock and the server rolled the
+    ///   transaction back after the wait (`innodb_rollback_on_timeout`), or if the connection broke.
     /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if no transaction is open, or if it has already
     ///   failed.
     /// - [`InvalidKey`](ErrorKind::InvalidKey) if `key` is not a lock key.
@@ -139,6 +140,12 @@ impl TransactionLocks {
     }
 
     /// Acquires a lock for the rest of the transaction without waiting; `None` if it is held.
+    ///
+    /// On MySQL (not on MariaDB) with an isolation level above `READ COMMITTED`, and the default is one,
+    /// an attempt on a key without a row also locks the gap up to the next key in the table, until the
+    /// transaction ends. Inserts of other new keys into the gap wait for that. Two transactions that both
+    /// try new keys there wait for each other: for 1 s, then this returns `None`, or the server ends one
+    /// of them with [`Unavailable`](ErrorKind::Unavailable). `READ COMMITTED` locks no gaps.
     ///
     /// # Errors
     ///

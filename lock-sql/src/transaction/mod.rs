@@ -100,8 +100,9 @@ tx.commit().await?;
 //! transaction that reads first fails with `Unavailable` if others have written since.
 //!
 //! No lease in the file can be renewed while the transaction is open: keep it much shorter than their
-//! ttl. The file must be on a local disk, and is the one that `Sqlite` has open; a replaced file is not
-//! detected here. Missing tables are created.
+//! ttl. The file must be on a local disk, and is the one that `Sqlite` has open, by the same name: a
+//! replaced file, a hard link and a file that is mounted without its directory are not detected here.
+//! Missing tables are created.
 
 mod connection;
 mod fence;

@@ -85,27 +85,36 @@ async fn check_start(raw: &mut MySqlConnection, place: &QualifiedTable) -> Resul
 
 /// Runs statements in the transaction of the caller; the outer error says that no transaction is open.
 ///
-/// Outside of a transaction, a savepoint ends with its statement.
+/// Outside of a transaction, a savepoint ends with its statement. The second savepoint stays until the
+/// statements are done: see [`still_open`].
 async fn within_transaction(
     raw: &mut MySqlConnection,
     statements: &str,
 ) -> Result<Result<QueryResult, DbError>> {
-    match mysql::text(raw, format!("{PROBE}; {statements}")).await {
-        Err(db_error) if mysql::number(&db_error.source) == Some(NO_SAVEPOINT) => {
-            Err(no_transaction(db_error))
-        }
+    let text = format!("{SAVEPOINT}; {RELEASE}; {SAVEPOINT}; {statements}; {RELEASE}");
+    match mysql::text(raw, text).await {
+        Err(db_error) if is_no_savepoint(&db_error) => Err(no_transaction(db_error)),
         done => Ok(done),
     }
 }
 
-/// With `innodb_rollback_on_timeout`, a wait that times out ends the transaction.
+/// Checks after a lock timeout that the transaction is still the one that began before the wait.
+///
+/// With `innodb_rollback_on_timeout`, the server rolls the transaction back and begins another one, in
+/// which a new savepoint can be set. The savepoint of [`within_transaction`] is gone then.
 async fn still_open(raw: &mut MySqlConnection) -> Result<()> {
-    let probed = mysql::text(raw, PROBE.to_owned()).await;
-    probed.map(drop).map_err(|db_error| {
-        let message = "another client holds the lock, and the server rolled the transaction back \
-                       when the wait was over";
-        Error::new(ErrorKind::Unavailable, message).with_source(db_error.source)
-    })
+    match mysql::text(raw, RELEASE.to_owned()).await {
+        Err(db_error) if is_no_savepoint(&db_error) => {
+            let message = "another client holds the lock, and the server rolled the transaction \
+                           back when the wait was over";
+            Err(Error::new(ErrorKind::Unavailable, message).with_source(db_error.source))
+        }
+        released => released.map(drop).map_err(failed),
+    }
+}
+
+fn is_no_savepoint(db_error: &DbError) -> bool {
+    mysql::number(&db_error.source) == Some(NO_SAVEPOINT)
 }
 
 /// Whole seconds. MySQL has no 0, and takes 1 where only MariaDB reads the comment.
@@ -173,7 +182,8 @@ fn literal(key: &LockKey) -> String {
 
 const RESTORE: &str = "SET SESSION innodb_lock_wait_timeout = @polylock_wait";
 
-const PROBE: &str = "SAVEPOINT polylock; RELEASE SAVEPOINT polylock";
+const SAVEPOINT: &str = "SAVEPOINT polylock";
+const RELEASE: &str = "RELEASE SAVEPOINT polylock";
 
 /// ER_SP_DOES_NOT_EXIST, which stands for savepoints too.
 const NO_SAVEPOINT: u16 = 1305;

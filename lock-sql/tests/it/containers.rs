@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, program};
+use crate::support::{Place, program, run};
 use lock_testkit::history::What;
 use lock_testkit::taker::{Taker, TakerProcess};
-use polylock_core::LockKey;
+use polylock_core::prelude::*;
 
 const TTL: Duration = Duration::from_secs(3);
 /// Additional time for a busy machine.
@@ -154,6 +154,31 @@ excludes! {
     fn a_boot_clock_that_cannot_be_compared_is_observed(NetworkHost, AheadUnknown, true);
     fn a_holder_whose_boot_clock_cannot_be_compared_is_observed(AheadUnknown, NetworkHost, true);
     fn a_container_with_a_clock_and_a_boot_id_of_its_own_waits(NetworkHost, BootIdAhead, false);
+}
+
+/// Its directory is another one there, and SQLite keeps the log and its locks in that.
+#[tokio::test]
+async fn a_file_that_is_mounted_without_its_directory_is_refused() {
+    let place = Place::new();
+    let locks = place.open().await;
+    let guard = locks.lock("k").await.unwrap();
+    let mounted = place.file("container/locks.db");
+    fs::create_dir(mounted.parent().unwrap()).unwrap();
+    fs::write(&mounted, "").unwrap();
+    let script = r#"mount --bind "$1" "$2" && exec "$0" --url "sqlite:$2" --key k --hold 0s"#;
+    let mut container = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        container.args(["--user", "--map-root-user"]);
+    }
+    container.args(["--mount", "sh", "-c", script]);
+    container.args([program("lock-taker"), place.database(), mounted]);
+    let output = run(&mut container);
+    let told = String::from_utf8_lossy(&output.stdout);
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(told, "", "{says}");
+    assert!(says.contains("InvalidConfig"), "{says}");
+    assert!(says.contains("mounted without its directory"), "{says}");
+    assert!(guard.is_held());
 }
 
 /// Kills a holder, changes its row as if it came from elsewhere, and waits for the lock.

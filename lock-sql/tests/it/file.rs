@@ -124,6 +124,28 @@ async fn another_holder_of_a_replaced_file_learns_it_at_its_next_renewal() {
     assert!(new.is_held());
 }
 
+/// SQLite keeps the log and its locks beside the name of the file.
+#[tokio::test]
+async fn a_file_with_a_hard_link_is_refused() {
+    let place = Place::new();
+    let locks = place.open().await;
+    let guard = locks.lock("job").await.unwrap();
+    let link = place.file("elsewhere/locks.db");
+    fs::create_dir(link.parent().unwrap()).unwrap();
+    fs::hard_link(place.database(), &link).unwrap();
+    for name in [&link, &place.database()] {
+        let error = Sqlite::open(name).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.message().contains("hard link"), "{error}");
+    }
+    assert!(guard.is_held());
+    fs::remove_file(&link).unwrap();
+    // No client opens the name that is left where a client was killed while it made the file.
+    let draft = place.file(&format!("locks.db.{}", "0a".repeat(16)));
+    fs::hard_link(place.database(), draft).unwrap();
+    assert!(place.open().await.try_lock("job").await.unwrap().is_none());
+}
+
 #[tokio::test]
 async fn a_new_file_is_its_owners_alone() {
     let place = Place::new();

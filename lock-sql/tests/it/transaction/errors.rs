@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use polylock_core::{ErrorKind, Wait};
-use polylock_sql::transaction::{Fence, TransactionLocks};
+use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
+use polylock_core::{ErrorKind, FencingToken, Wait};
+use polylock_sql::transaction::{Fence, TransactionLocks, WriteError};
+use sqlx::{Connection as _, MySqlConnection};
 
 use crate::transaction::on_each_server;
-use crate::transaction::servers::{Home, Postgres, Server, begin, locks, run};
+use crate::transaction::servers::{
+    COUNTER, Home, MariaDb, Postgres, Server, begin, locks, locks_within, run, table,
+};
 
 on_each_server! {
     a_connection_without_a_transaction_is_refused;
@@ -172,4 +176,50 @@ async fn a_row_that_is_never_there_is_not_waited_for() {
     let error = taken.expect("an answer").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Foreign, "{error:?}");
     tx.rollback().await.unwrap();
+}
+
+/// With this option the server rolls the whole transaction back after a wait, and takes the next
+/// statements as those of another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_rolls_the_transaction_back_is_no_contention() {
+    let options = MariaDbOptions::new().with_config("innodb_rollback_on_timeout", "ON");
+    let server = MariaDbServer::start(options);
+    let connect = async || MySqlConnection::connect(&server.url()).await.unwrap();
+    let (mut one, mut other) = (connect().await, connect().await);
+    run(&mut one, table(&server.url())).await;
+    run(&mut one, COUNTER).await;
+    let (fence, token) = (Fence::new(), FencingToken::new(1));
+    let mut holder = begin::<MariaDb>(&mut one).await;
+    locks().acquire_in(&mut *holder, "held").await.unwrap();
+    fence.check(&mut *holder, "held", token).await.unwrap();
+    for start in ["BEGIN", "SET autocommit = 0"] {
+        for attempt in ["try", "wait", "check"] {
+            let mut raw = connect().await;
+            run(&mut raw, "SET SESSION innodb_lock_wait_timeout = 1").await;
+            run(&mut raw, start).await;
+            run(&mut raw, "UPDATE counter SET n = n + 1").await;
+            locks().acquire_in(&mut raw, "first").await.unwrap();
+            let impatient = locks_within(Duration::from_millis(10));
+            let error = match attempt {
+                "try" => locks().try_acquire_in(&mut raw, "held").await.unwrap_err(),
+                "wait" => impatient.acquire_in(&mut raw, "held").await.unwrap_err(),
+                _ => match fence.check(&mut raw, "held", token).await {
+                    Err(WriteError::Check(error)) => error,
+                    done => panic!("{done:?}"),
+                },
+            };
+            let what = format!("{start}, {attempt}: {error:?}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}");
+            assert!(error.is_retryable(), "{what}");
+            assert!(error.message().contains("rolled the transaction"), "{what}");
+            // The first lock has gone with the transaction.
+            let mut next = begin::<MariaDb>(&mut other).await;
+            let taken = locks().try_acquire_in(&mut *next, "first").await.unwrap();
+            assert!(taken.is_some(), "{what}");
+            next.rollback().await.unwrap();
+            run(&mut raw, "ROLLBACK").await;
+        }
+    }
+    holder.rollback().await.unwrap();
+    assert_eq!(server.sql("SELECT n FROM counter"), [["0"]]);
 }

@@ -8,11 +8,12 @@ use polylock_sql::transaction::{Fence, WriteError};
 use sqlx::raw_sql;
 
 use crate::transaction::on_each_server;
-use crate::transaction::servers::{Home, Server, begin, locks};
+use crate::transaction::servers::{Home, Server, begin, locks, run};
 
 on_each_server! {
     a_stale_token_writes_nothing
     a_check_outside_of_a_transaction_is_refused;
+    a_check_that_is_contended_leaves_the_transaction_as_it_is
     an_older_write_that_commits_later_is_before_or_refused
     locks_and_fences_of_one_name_do_not_meet
 }
@@ -71,6 +72,31 @@ async fn a_check_outside_of_a_transaction_is_refused<S: Home>(server: S) {
         Err(WriteError::Check(error)) => assert_eq!(error.kind(), ErrorKind::InvalidRequest),
         other => panic!("{other:?}"),
     }
+}
+
+async fn a_check_that_is_contended_leaves_the_transaction_as_it_is<S: Server>(server: S) {
+    let (fence, mut one, mut two) = (Fence::new(), server.connect().await, server.connect().await);
+    let limit = match S::NAME {
+        "postgres" => "SET lock_timeout = '50ms'",
+        _ => "SET SESSION innodb_lock_wait_timeout = 1",
+    };
+    run(&mut two, limit).await;
+    let mut first = begin::<S>(&mut one).await;
+    let token = FencingToken::new(1);
+    fence.check(&mut *first, "r", token).await.unwrap();
+    let mut second = begin::<S>(&mut two).await;
+    locks().acquire_in(&mut *second, "k").await.unwrap();
+    run(&mut *second, SET).await;
+    match fence.check(&mut *second, "r", token).await {
+        Err(WriteError::Check(error)) => assert_eq!(error.kind(), ErrorKind::Contended),
+        other => panic!("{other:?}"),
+    }
+    // It still has its lock and its write.
+    let taken = locks().try_acquire_in(&mut *first, "k").await.unwrap();
+    assert_eq!(taken, None);
+    second.commit().await.unwrap();
+    first.rollback().await.unwrap();
+    assert_eq!(server.sql("SELECT CONCAT(n) FROM counter"), [["1"]]);
 }
 
 async fn an_older_write_that_commits_later_is_before_or_refused<S: Server>(server: S) {

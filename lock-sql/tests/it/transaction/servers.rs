@@ -239,10 +239,10 @@ pub(crate) fn locks_within(limit: Duration) -> TransactionLocks {
 }
 
 /// The statements that make the table.
-fn table(url: &str) -> &'static str {
+pub(crate) fn table(url: &str) -> &'static str {
     let schema = Schema::of(&LockUrl::parse(url).unwrap()).unwrap();
     schema.sql().leak()
 }
 
-const COUNTER: &str = "CREATE TABLE counter (n bigint NOT NULL, token bigint NOT NULL); \
+pub(crate) const COUNTER: &str = "CREATE TABLE counter (n bigint NOT NULL, token bigint NOT NULL); \
                        INSERT INTO counter VALUES (0, 0)";
