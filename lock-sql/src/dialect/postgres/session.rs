@@ -216,7 +216,11 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
             "SELECT pg_advisory_lock_shared({3});
              SELECT (pg_advisory_unlock({3}))::int::bigint",
         )),
-        draw: Sql::new(tokens::draw_block(table, TOKENS_AT_ONCE)),
+        // Its commit must not wait with the lock of the sequence: see `tokens`.
+        draw: Sql::new(format!(
+            "SELECT {LAZY}; {}",
+            tokens::draw_block(table, TOKENS_AT_ONCE)
+        )),
         alive: Sql::new(format!("SELECT {}", advisory_alive("{6}", "{3}"))),
         terminate: terminate(&advisory_alive("{6}", "{3}")),
         ..common(
