@@ -263,6 +263,12 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Se
                  shared = (coalesce(r.shared, '{{{{}}}}')::jsonb || excluded.shared::jsonb)::text,
                  changed_at = excluded.changed_at"
         )),
+        readers: Sql::new(server_age::readers(table, kind)),
+        forget_readers: Sql::new(format!(
+            "SELECT {LAZY}; UPDATE {table} SET shared = nullif((shared::jsonb
+                 - ARRAY(SELECT jsonb_object_keys({TEXT}::jsonb)))::text, '{{{{}}}}')
+             WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND shared IS NOT NULL"
+        )),
         ..of_records(table, (kind, name), alive, (TEXT, NOW))
     }
 }
