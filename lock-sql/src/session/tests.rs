@@ -25,7 +25,7 @@ use crate::dialect::mysql::tokens;
 use crate::dialect::sequence;
 use crate::error::SqlFailure;
 use crate::table::{TOKENS_AT_ONCE, TokenRange};
-use crate::wire::{ConnectTarget, Flavor, QueryResult, Sql, SqlValue};
+use crate::wire::{ConnectTarget, ErrorClass, Flavor, QueryResult, Sql, SqlValue};
 
 async fn open(url: &str) -> SqlSessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
@@ -93,6 +93,28 @@ async fn a_session_that_is_always_busy_is_probed_in_time() {
         assert!(first.await.is_ok(), "it begins with a command");
         assert!(second.await.is_err(), "the probe came after all commands");
     }
+}
+
+/// PostgreSQL aborts the transaction of a probe that an administrator cancels, and frees its row.
+#[tokio::test]
+async fn a_probe_that_fails_extends_no_lock_on_a_row() {
+    let url = format!("{}?mode=row", PostgresServer::shared().database());
+    let here = open(&url).await;
+    let mut actor = session_with(LeaseId::from_bytes([1; 16]), None, &here).await;
+    let trusted_until = actor.handle.trusted_until();
+    let mut connection = actor.connection.take().unwrap();
+    let sent = here.context.engine.now();
+    let cancelled = Sql::new("BEGIN; SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)");
+    let db_error = connection.message(&cancelled, &[]).await.unwrap_err();
+    assert_eq!(db_error.class, ErrorClass::Cancelled);
+    let failure = actor.answered(connection, sent, Err(db_error));
+    assert!(failure.is_err(), "it was cancelled");
+    assert_eq!(actor.handle.trusted_until(), trusted_until, "proven");
+    // The transaction is aborted, and so this fails as well.
+    actor.probe().await;
+    assert_eq!(actor.handle.trusted_until(), trusted_until, "proven");
+    assert!(actor.is_over, "the session goes on");
+    assert!(actor.connection.is_none(), "its locks count as kept");
 }
 
 /// Another transaction locks the record, so that it cannot be cleared yet. Without the wait, the record of a
