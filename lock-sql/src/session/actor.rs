@@ -282,6 +282,10 @@ impl Actor {
             Err(failure) => {
                 tracing::warn!(cause = %failure.cause, "a session with locks does not answer");
                 self.is_over = true;
+                if self.failure_frees_row() {
+                    // The holder is told as soon as if the server had closed it.
+                    self.connection = None;
+                }
             }
         }
     }
@@ -307,6 +311,12 @@ impl Actor {
             return Err(silent);
         };
         self.answered(connection, sent, answer)
+    }
+
+    /// Whether any error of the server frees the locked row at once: PostgreSQL aborts the transaction. A
+    /// draw is in a savepoint, and its failure frees nothing, but its caller gives the lock up.
+    fn failure_frees_row(&self) -> bool {
+        self.context.mode == SqlMode::Row && self.context.target.config.server.is_postgres()
     }
 
     /// Keeps a connection that is still usable.
@@ -336,7 +346,8 @@ impl Actor {
         self.is_over |= closes_later;
         if closes_later || !db_error.class.is_the_end() {
             // Other errors are errors of the client, and prove nothing.
-            if !closes_later && matches!(*db_error.source, sqlx::Error::Database(_)) {
+            let is_alive = matches!(*db_error.source, sqlx::Error::Database(_));
+            if is_alive && !closes_later && !self.failure_frees_row() {
                 self.handle.prove(sent);
             }
             self.connection = Some(connection);

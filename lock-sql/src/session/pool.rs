@@ -14,6 +14,7 @@ use super::actor;
 use super::args::Args;
 use super::context::SessionContext;
 use super::handle::{SessionCommand, SessionHandle, ended};
+use super::record;
 use crate::budget::RETRY_INTERVAL;
 use crate::config::SqlMode;
 use crate::error::SqlFailure;
@@ -306,12 +307,19 @@ impl SessionPool {
         }
     }
 
-    /// Deletes the records of ended sessions in the background.
+    /// Deletes the records of ended sessions in the background, and then those of their readers.
     pub(crate) fn sweep(&self) {
         *self.swept.lock() = Instant::now();
-        let unless = "records of sessions that have ended stay where they are";
-        let sql = &self.context.statements.start.sweep;
-        self.context.in_background(sql, Args::new(), unless);
+        let context = Arc::clone(&self.context);
+        self.context.engine.spawn_service(async move {
+            let sql = &context.statements.start.sweep;
+            if let Err(failure) = context.control(sql, Args::new()).await {
+                tracing::debug!(cause = %failure.cause, "records of sessions that have ended stay where they are");
+            }
+            if let Err(failure) = record::forget_dead_readers(&context).await {
+                tracing::debug!(cause = %failure.cause, "records of readers that are gone stay where they are");
+            }
+        });
     }
 
     #[cfg(test)]

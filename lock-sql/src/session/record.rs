@@ -2,6 +2,7 @@
 //! for a moment, so that short holds cost nothing, or when an administrative request of the same
 //! process needs it.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,11 @@ use tokio::time::Instant;
 
 use super::actor::{Actor, HeldSessionLock};
 use super::args::Args;
+use super::context::SessionContext;
 use super::loss_report;
 use crate::config::SqlMode;
+use crate::error::SqlFailure;
+use crate::wire::{QueryResult, SqlValue};
 
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct SharedHolder {
@@ -87,6 +91,45 @@ impl Actor {
             _ => args.with(Args::BEGAN, held.began),
         }
     }
+}
+
+/// Removes the readers whose sessions have ended without a release from the records: without that, the
+/// record of a key that is always read would grow with each of them.
+pub(super) async fn forget_dead_readers(context: &SessionContext) -> Result<(), SqlFailure> {
+    let statements = &context.statements;
+    let answer = context.control(&statements.readers, Args::new()).await?;
+    for (key, ids) in dead_readers(&answer) {
+        let args = Args::new().with(Args::ROW_KEY, key).with(Args::TEXT, ids);
+        context.control(&statements.forget_readers, args).await?;
+    }
+    Ok(())
+}
+
+/// The keys with readers whose sessions do not exist, each with an object that has the ids of these readers
+/// as names.
+fn dead_readers(answer: &QueryResult) -> Vec<(Vec<u8>, String)> {
+    let (mut records, mut sessions) = (Vec::new(), HashSet::new());
+    for row in &answer.rows {
+        match row.as_slice() {
+            [SqlValue::Bytes(key), SqlValue::Bytes(record)] => records.push((key, record)),
+            [SqlValue::Bytes(id)] => {
+                sessions.insert(id.as_slice());
+            }
+            _ => {}
+        }
+    }
+    let is_dead = |reader: &SharedHolder| {
+        LeaseId::from_hex(&reader.by).is_some_and(|by| !sessions.contains(&by.as_bytes()[..]))
+    };
+    let dead = records.into_iter().filter_map(|(key, record)| {
+        // Another program may have written it.
+        let readers: BTreeMap<String, SharedHolder> = serde_json::from_slice(record).ok()?;
+        let dead = readers.iter().filter(|(_, reader)| is_dead(reader));
+        let dead: BTreeMap<_, ()> = dead.map(|(id, _)| (id, ())).collect();
+        let ids = serde_json::to_string(&dead).ok()?;
+        (!dead.is_empty()).then(|| (key.clone(), ids))
+    });
+    dead.collect()
 }
 
 /// How long a lock is held before its holder is recorded.

@@ -48,6 +48,12 @@ pub(crate) struct SessionStatements {
     /// Records an exclusive holder, unless a later one is recorded.
     pub(crate) record: Arc<Sql>,
     pub(crate) record_shared: Arc<Sql>,
+    /// Reads the records of shared holders, in rows of two columns: the key of the row, and the record. After
+    /// them come the ids of the sessions on the start of the server, in rows of one. There are no records
+    /// before the start is admitted.
+    pub(crate) readers: Arc<Sql>,
+    /// Removes shared holders from the record of a key: an object has their ids as names, and no values.
+    pub(crate) forget_readers: Arc<Sql>,
     /// Reads the records of locks that may be held.
     pub(crate) list: Arc<Sql>,
     pub(crate) inspect: Arc<Sql>,

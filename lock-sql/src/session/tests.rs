@@ -8,7 +8,7 @@ use lock_testkit::locks::until;
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
 use polylock_core::admin::LockAdmin as _;
 use polylock_core::engine::{Engine, LeaseId};
-use polylock_core::{AcquireRequest, LockKey, LockUrl, Released, Wait};
+use polylock_core::{AcquireRequest, LockKey, LockUrl, Mode, Released, Wait};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -25,7 +25,7 @@ use crate::dialect::mysql::tokens;
 use crate::dialect::sequence;
 use crate::error::SqlFailure;
 use crate::table::{TOKENS_AT_ONCE, TokenRange};
-use crate::wire::{ConnectTarget, Flavor, QueryResult, Sql, SqlValue};
+use crate::wire::{ConnectTarget, ErrorClass, Flavor, QueryResult, Sql, SqlValue};
 
 async fn open(url: &str) -> SqlSessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
@@ -92,6 +92,28 @@ async fn a_session_that_is_always_busy_is_probed_in_time() {
         assert!(first.await.is_ok(), "it begins with a command");
         assert!(second.await.is_err(), "the probe came after all commands");
     }
+}
+
+/// PostgreSQL aborts the transaction of a probe that an administrator cancels, and frees its row.
+#[tokio::test]
+async fn a_probe_that_fails_extends_no_lock_on_a_row() {
+    let url = format!("{}?mode=row", PostgresServer::shared().database());
+    let here = open(&url).await;
+    let mut actor = session_with(LeaseId::from_bytes([1; 16]), None, &here).await;
+    let trusted_until = actor.handle.trusted_until();
+    let mut connection = actor.connection.take().unwrap();
+    let sent = here.context.engine.now();
+    let cancelled = Sql::new("BEGIN; SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)");
+    let db_error = connection.run(&cancelled, &[]).await.unwrap_err();
+    assert_eq!(db_error.class, ErrorClass::Cancelled);
+    let failure = actor.answered(connection, sent, Err(db_error));
+    assert!(failure.is_err(), "it was cancelled");
+    assert_eq!(actor.handle.trusted_until(), trusted_until, "proven");
+    // The transaction is aborted, and so this fails as well.
+    actor.probe().await;
+    assert_eq!(actor.handle.trusted_until(), trusted_until, "proven");
+    assert!(actor.is_over, "the session goes on");
+    assert!(actor.connection.is_none(), "its locks count as kept");
 }
 
 /// Another transaction locks the record, so that it cannot be cleared yet. Without the wait, the record of a
@@ -229,6 +251,50 @@ async fn no_record_outlives_its_holder() {
         assert_eq!(here.inspect(&key).await.unwrap(), None);
         tokio::task::yield_now().await;
         assert_eq!(here.inspect(&key).await.unwrap(), None);
+    }
+}
+
+/// A key that is always read has one record, to which each reader adds itself.
+#[tokio::test]
+async fn a_reader_that_died_leaves_no_record() {
+    let advisory = format!("{}?mode=advisory", PostgresServer::shared().database());
+    for url in urls(&["mode=row"]).into_iter().chain([advisory]) {
+        let (here, there) = (open(&url).await, open(&url).await);
+        let read = request("k", Wait::Never).with_mode(Mode::Shared);
+        let lives = here.acquire(&read).await.unwrap();
+        let dies = there.acquire(&read).await.unwrap();
+        let [live, dead] = [&here, &there].map(|it| it.pool.sessions().pop().unwrap().id);
+        let recorded = async |id: LeaseId| {
+            let read = "SELECT shared FROM polylock_locks WHERE kind IN (3, 4)";
+            let answer = run(&here, read, Args::new()).await;
+            let record = answer.rows.first().and_then(|row| row[0].bytes());
+            String::from_utf8_lossy(record.unwrap_or_default()).contains(&id.to_hex())
+        };
+        until("both are recorded", async || {
+            recorded(live).await && recorded(dead).await
+        })
+        .await;
+        let of_session = async |columns: &str| {
+            let read =
+                format!("SELECT {columns} FROM polylock_locks WHERE kind = 6 AND lock_key = {{2}}");
+            let args = Args::new().with(Args::SESSION_ID, &dead.as_bytes()[..]);
+            run(&here, &read, args).await.int(0)
+        };
+        let end = match here.context.target.config.server.is_postgres() {
+            true => "SELECT pg_terminate_backend({6}::int)::int::bigint",
+            false => "KILL {6}",
+        };
+        let number = of_session("session").await.unwrap();
+        run(&here, end, Args::new().with(Args::SESSION, number)).await;
+        dies.lost().await;
+        until("its session is forgotten", async || {
+            of_session("COUNT(*)").await == Some(0)
+        })
+        .await;
+        here.pool.sweep();
+        until("the reader is forgotten", async || !recorded(dead).await).await;
+        assert!(recorded(live).await, "a reader that lives is forgotten");
+        assert_eq!(lives.release().await.unwrap(), Released::Clean);
     }
 }
 

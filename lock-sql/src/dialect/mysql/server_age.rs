@@ -103,6 +103,18 @@ pub(crate) fn is_admitted(table: &str) -> String {
     )
 }
 
+/// Reads the records of shared holders, and after them the sessions: those of all readers that live
+/// are among them, because a session is recorded before its readers.
+pub(super) fn readers(table: &str, kind: u8) -> String {
+    format!(
+        "SET @polylock_start = {START};
+         SELECT r.lock_key, r.shared FROM {table} r
+             JOIN {table} s ON s.kind = 7 AND s.lock_key = '' AND s.name = @polylock_start
+         WHERE r.kind = {kind} AND r.slot = 0 AND r.shared IS NOT NULL;
+         SELECT lock_key FROM {table} WHERE kind = 6 AND name = @polylock_start"
+    )
+}
+
 pub(crate) fn read(table: &str) -> String {
     format!(
         "SET @polylock_start = {START};

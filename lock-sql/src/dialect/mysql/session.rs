@@ -199,6 +199,12 @@ fn common(
                  shared = JSON_SET(COALESCE(shared, '{{{{}}}}'), {path}, JSON_EXTRACT({label}, '$')),
                  changed_at = {NOW}"
         )),
+        readers: Sql::new(server_age::readers(table, kind)),
+        // A merge removes the names whose value is null.
+        forget_readers: Sql::new(format!(
+            "UPDATE {table} SET shared = NULLIF(CAST(JSON_MERGE_PATCH(shared, {TEXT}) AS CHAR), '{{{{}}}}')
+             WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND shared IS NOT NULL"
+        )),
         alive: Sql::prepared(format!("SELECT {alive}")),
         terminate: Sql::new("KILL {6}"),
         ..of_records(table, (kind, name), recorded, (TEXT, NOW))

@@ -93,6 +93,17 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
     }
 }
 
+/// Reads the records of shared holders, and after them the sessions: those of all readers that live
+/// are among them, because a session is recorded before its readers.
+pub(super) fn readers(table: &str, kind: u8) -> String {
+    format!(
+        "SELECT r.lock_key, r.shared FROM {table} r, {table} s
+         WHERE r.kind = {kind} AND r.slot = 0 AND r.shared IS NOT NULL
+             AND s.kind = 7 AND s.lock_key = '' AND s.name = {START};
+         SELECT lock_key FROM {table} WHERE kind = 6 AND name = {START}"
+    )
+}
+
 pub(crate) fn read(table: &str) -> String {
     format!(
         "SELECT {START}, s.name, coalesce(s.ttl, 0), convert_to(coalesce(s.label, ''), 'UTF8'),

@@ -216,7 +216,11 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
             "SELECT pg_advisory_lock_shared({3});
              SELECT (pg_advisory_unlock({3}))::int::bigint",
         )),
-        draw: Sql::new(tokens::draw_block(table, TOKENS_AT_ONCE)),
+        // Its commit must not wait with the lock of the sequence: see `tokens`.
+        draw: Sql::new(format!(
+            "SELECT {LAZY}; {}",
+            tokens::draw_block(table, TOKENS_AT_ONCE)
+        )),
         alive: Sql::prepared(format!("SELECT {}", advisory_alive("{6}", "{3}"))),
         terminate: terminate(&advisory_alive("{6}", "{3}")),
         ..common(
@@ -258,6 +262,12 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Se
              ON CONFLICT (kind, lock_key, slot) DO UPDATE SET id = NULL,
                  shared = (coalesce(r.shared, '{{{{}}}}')::jsonb || excluded.shared::jsonb)::text,
                  changed_at = excluded.changed_at"
+        )),
+        readers: Sql::new(server_age::readers(table, kind)),
+        forget_readers: Sql::new(format!(
+            "SELECT {LAZY}; UPDATE {table} SET shared = nullif((shared::jsonb
+                 - ARRAY(SELECT jsonb_object_keys({TEXT}::jsonb)))::text, '{{{{}}}}')
+             WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND shared IS NOT NULL"
         )),
         ..of_records(table, (kind, name), alive, (TEXT, NOW))
     }

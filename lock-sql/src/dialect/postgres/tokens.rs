@@ -8,8 +8,9 @@
 //!
 //! `setval` overwrites concurrent draws. Draws therefore hold an advisory lock shared, and raises hold
 //! it exclusively. Its key has two numbers, and never equals the key of a lock, which has one. Both run
-//! in a savepoint that is rolled back, so that the lock does not wait for a commit: a commit that waits
-//! for a standby would stop the draws of all clients. The rollback does not affect the numbers.
+//! in a savepoint that is rolled back, or in a transaction whose commit waits for no disk: a commit that
+//! waits for a standby while it holds the lock would stop the draws of all clients. The rollback does
+//! not affect the numbers.
 
 use super::NOW;
 use crate::dialect::sequence;

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use lock_testkit::locks::release;
+use lock_testkit::locks::{acquire, release, token};
 use lock_testkit::proxy::{Command, Direction, Fate};
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
 };
+use polylock_core::layers::LocalQueue;
 use polylock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason, Released};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -340,6 +342,47 @@ async fn a_session_that_waits_for_a_standby_stops_no_other() {
     }
     assert!(!opening.is_finished(), "it has not waited");
     server.sql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()");
+    opening.await.expect("no panic");
+}
+
+/// A hand-over in a session draws its tokens while commits wait for a standby that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hand_over_waits_for_no_standby() {
+    let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    // A session without locks ends after half of its timeout, and the next one would wait.
+    let site = Site::postgres(&server, Mode::Advisory);
+    let site = site.with_session_timeout(Duration::from_secs(120));
+    let (locks, other) = (site.open().await, site.open().await);
+    take_and_release(&other, "free").await;
+    let queue = LocalQueue::new(Arc::new(locks));
+    let job = request("job");
+    let (first, beside) = (
+        acquire(&queue, &job).await,
+        acquire(&queue, &request("beside")).await,
+    );
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'gone'; SELECT pg_reload_conf()");
+    let patient = site.clone().with("timeout=1m");
+    let opening = tokio::spawn(async move {
+        // It may give up before the standby is not needed any more.
+        drop(patient.open().await.acquire(&request("new")).await);
+    });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    until("a session waits for the standby", async || {
+        server.sql(waits)[0][0] != "0"
+    })
+    .await;
+    let mut next = queue.acquire(&job);
+    assert!((&mut next).now_or_never().is_none(), "it is held");
+    let (next, ()) = tokio::join!(next, release(first));
+    let next = next.expect("it is handed over");
+    // The block of the hand-over comes between the two.
+    let free = take(&other, "free").await;
+    assert!(token(&free) > token(&next) + 32, "not handed over");
+    assert_ne!(server.sql(waits)[0][0], "0", "no commit waits any more");
+    server.sql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()");
+    for guard in [next, free, beside] {
+        release(guard).await;
+    }
     opening.await.expect("no panic");
 }
 
