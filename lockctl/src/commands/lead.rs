@@ -47,7 +47,7 @@ pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, CommandFailu
         .with_wait(Wait::Forever)
         .with_max_hold(None)
         .with_label(args.command.label());
-    if let Some(ttl) = args.command.ttl.or_else(|| backend.lock_settings.ttl) {
+    if let Some(ttl) = args.command.ttl.or(backend.lock_settings.ttl) {
         request = request.with_ttl(ttl);
     }
     request.validate()?;

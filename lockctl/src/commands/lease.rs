@@ -109,7 +109,7 @@ fn request(
     backend: &BackendUrl,
 ) -> Result<AcquireRequest, CommandFailure> {
     let label = Label::of_this_process().with_note(args.note.as_deref().unwrap_or_default());
-    let wait = args.wait.wanted().or_else(|| backend.lock_settings.wait);
+    let wait = args.wait.wanted().or(backend.lock_settings.wait);
     let request = AcquireRequest::new(key.clone())
         .with_mode(args.mode.mode())
         .with_wait(wait.unwrap_or(Wait::Forever))
@@ -124,7 +124,7 @@ fn request(
 
 fn ttl(wanted: Option<Duration>, backend: &BackendUrl) -> Duration {
     wanted
-        .or_else(|| backend.lock_settings.ttl)
+        .or(backend.lock_settings.ttl)
         .unwrap_or(Duration::from_secs(60))
 }
 
