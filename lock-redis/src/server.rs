@@ -357,13 +357,30 @@ impl Server {
         reply::optional(self.run(&INSPECT, &self.keys(key), &[]).await?, reply::seen)
     }
 
+    /// Takes a lock from its holders. Returns what it was, or `None` if it was free.
     pub(crate) async fn break_all(
         &self,
         key: &LockKey,
         reason: &str,
     ) -> Result<Option<reply::SeenLock>, RedisFailure> {
-        let args = [reason.as_bytes()];
-        reply::optional(self.run(&BREAK, &self.keys(key), &args).await?, reply::seen)
+        let (keys, args) = (self.keys(key), [reason.as_bytes()]);
+        let keys = keys.all();
+        let call = Call {
+            wait: self.replicas,
+            ..Call::script(&BREAK, &keys, &args)
+        };
+        let mut done = self.topology.call(call).await?;
+        let reply = std::mem::replace(&mut done.value, Value::Nil);
+        let broken = reply::optional(reply, reply::seen)?;
+        match broken {
+            // The successor of a former master still has the lock, and renews it.
+            Some(_) => self.confirm_change(&done, self.timeout).await?,
+            None => {
+                self.confirm_master(&done, Duration::ZERO, self.timeout)
+                    .await?;
+            }
+        }
+        Ok(broken)
     }
 
     pub(crate) async fn run(
