@@ -343,6 +343,10 @@ impl RedisConfig {
     /// can be acquired, and held locks are lost at the end of their leases. Replica acks make the loss
     /// of a lock in a failover less likely but not impossible: another replica may be promoted.
     ///
+    /// A renewal waits for less, to leave time for its retries: up to 7.5% of a ttl of 5 s or less, 375 ms
+    /// with a ttl of up to 30 s, and 1/80 of a longer ttl, at most 1.875 s. Replicas that take longer than
+    /// this cost the lock, although they delay only its grant.
+    ///
     /// # Errors
     ///
     /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the time is out of range.

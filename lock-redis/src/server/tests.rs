@@ -13,12 +13,14 @@ use crate::topology::RedisNode;
 
 /// Renews every other lease after a while, never confirms that it is the master, and always has a later
 /// version of a record.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Mute {
     /// How long each call takes.
     takes: Duration,
     /// How many records were to be written.
     records: AtomicUsize,
+    /// How long each call was to wait for replicas.
+    waits: Mutex<Vec<Duration>>,
 }
 
 #[async_trait]
@@ -31,6 +33,8 @@ impl Topology for Mute {
         let CallKind::Script { script, keys, .. } = call.kind else {
             return Err(RedisCause::LateRenewal.unknown());
         };
+        let within = call.wait.map(|(_, within)| within);
+        self.waits.lock().unwrap().extend(within);
         tokio::time::sleep(self.takes).await;
         if script.name == RECORD.name {
             self.records.fetch_add(1, Ordering::Relaxed);
@@ -127,8 +131,10 @@ fn due(count: usize, ttl: Duration) -> Vec<RenewalRequest> {
 }
 
 fn mute(takes: Duration) -> Server {
-    let records = AtomicUsize::new(0);
-    with_topology(Arc::new(Mute { takes, records }))
+    with_topology(Arc::new(Mute {
+        takes,
+        ..Mute::default()
+    }))
 }
 
 fn with_topology(topology: Arc<Mute>) -> Server {
@@ -164,6 +170,28 @@ async fn a_round_of_renewals_ends_before_the_scheduler_gives_it_up() {
         );
         assert_eq!(states.len(), count);
         assert!(states[0].is_err(), "nobody has confirmed the master");
+    }
+}
+
+/// As the documentation has it: a part of the timeout of the renewal, which depends on the ttl.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_leaves_time_for_others_when_it_waits_for_replicas() {
+    let ms = Duration::from_millis;
+    for (ttl, longest) in [
+        (500, 37_500),
+        (1_000, 75_000),
+        (5_000, 375_000),
+        (30_000, 375_000),
+        (60_000, 750_000),
+        (150_000, 1_875_000),
+        (900_000, 1_875_000),
+    ] {
+        let topology = Arc::<Mute>::default();
+        let server = with_topology(Arc::clone(&topology));
+        let due = due(1, ms(ttl));
+        server.renew(&due, &|_, _| (), &|_| None).await;
+        let longest = Duration::from_micros(longest);
+        assert_eq!(*topology.waits.lock().unwrap(), [longest], "{ttl} ms");
     }
 }
 
@@ -225,10 +253,7 @@ async fn the_reason_of_a_loss_in_a_cluster_is_awaited_only_briefly() {
 
 #[tokio::test]
 async fn a_record_that_others_replace_all_the_time_is_known_to_be_refused() {
-    let topology = Arc::new(Mute {
-        takes: Duration::ZERO,
-        records: AtomicUsize::new(0),
-    });
+    let topology = Arc::<Mute>::default();
     let server = with_topology(Arc::clone(&topology));
     let record = Record::new(FencingToken::new(1), "done");
     let written = server.write_record(b"key", &record, Duration::from_secs(60));
