@@ -8,6 +8,7 @@ use polylock_core::{Credentials, Error, Login, LoginSource, Result, TlsFiles};
 use redis::{Client, ConnectionAddr};
 
 pub(crate) use self::url::{SCHEMES, default_port};
+use crate::record::MAX_KEEP;
 
 /// Configuration of the servers that store the locks, and of how they are used.
 ///
@@ -49,6 +50,9 @@ pub struct RedisConfig {
 
 /// The range of the timeout of one node or of the replicas.
 const NODE_TIMEOUT_RANGE: (Duration, Duration) = (Duration::from_millis(10), TIMEOUT_RANGE.1);
+
+/// The min time for which the counter of a lock is kept.
+const MIN_RETENTION: Duration = Duration::from_secs(60);
 
 /// How the servers belong together.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -361,10 +365,11 @@ impl RedisConfig {
     /// 1 min. Default: 7 days. Other servers have one counter for many locks, and never delete it.
     ///
     /// Tokens keep increasing without the counter as long as the clock of the server does. The counter
-    /// also identifies requests that arrive twice.
+    /// also identifies requests that arrive twice. A time that the server cannot store counts as the longest
+    /// one that it can, which is millions of years.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
-        self.retention = retention.max(Duration::from_secs(60));
+        self.retention = retention.clamp(MIN_RETENTION, MAX_KEEP);
         self
     }
 
