@@ -146,6 +146,31 @@ fn an_adoption_removes_the_places_of_the_former_holder() {
     }
 }
 
+/// A repeated request leaves a second place of a holder in the queue, which a waiter is behind.
+#[test]
+fn a_break_grants_nothing_to_the_holders_that_it_breaks() {
+    for (mode, holders) in [("x", &[ID][..]), ("s", &[ID, NEXT])] {
+        let server = RedisServer::start(RedisOptions::new());
+        for id in holders {
+            let holder = format!("{id}|0|0|0|{mode}||label");
+            let granted = run(&server, &ACQUIRE, &["30000", "", &holder]);
+            assert!(granted.integer() > Some(0), "{mode}: {granted:?}");
+        }
+        let places = holders.iter().map(|id| (*id, mode)).chain([(LAST, "x")]);
+        for (id, mode) in places {
+            let entry = format!("{id}|3000|3000|1|{mode}|channel|label");
+            server.command(&["XADD", "{a}:waiters", "*", "w", &entry]);
+        }
+        let broken = run(&server, &BREAK, &["reason"]);
+        assert_eq!(broken.items().len(), 4, "{mode}: {broken:?}");
+        let holder = server.command(&["GET", "a"]).text();
+        let holder = holder.unwrap_or_default();
+        assert!(holder.starts_with(LAST), "{mode}: held by {holder:?}");
+        let left = server.command(&["XLEN", "{a}:waiters"]).integer();
+        assert_eq!(left, Some(0), "{mode}");
+    }
+}
+
 /// Also where the adopter has the lock by plain commands, or the counter was lost while the clock is behind.
 #[test]
 fn an_adopter_has_a_token_above_the_one_that_is_stored() {
