@@ -117,7 +117,7 @@ impl Server {
 const MIN_KEEP: Duration = Duration::from_millis(1);
 
 /// A time of the server that is later than this and now overflows.
-const MAX_KEEP: Duration = Duration::from_millis(i64::MAX.unsigned_abs() / 2);
+pub(crate) const MAX_KEEP: Duration = Duration::from_millis(i64::MAX.unsigned_abs() / 2);
 
 impl StoredRecord {
     /// As `scripts/record.lua` compares it.

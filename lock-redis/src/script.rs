@@ -40,11 +40,11 @@ scripts! {
     /// Acquires the lock or a place in its queue, and is the heartbeat of both.
     ACQUIRE = "acquire": "holders", "queue", "acquire";
     /// Gives a held lock another id.
-    ADOPT = "adopt": "holders", "queue", "adopt";
+    ADOPT = "adopt": "holders", "queue", "places", "adopt";
     /// Compares the known ages of a run of the server.
     AGE = "age": "age";
     /// Takes the lock from its holders.
-    BREAK = "break": "holders", "queue", "inspect", "break";
+    BREAK = "break": "holders", "queue", "inspect", "places", "break";
     /// Makes an exclusive holder a shared one.
     DOWNGRADE = "downgrade": "holders", "queue", "downgrade";
     /// Names the types of keys, one of which is not part of a lock.

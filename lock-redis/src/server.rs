@@ -397,14 +397,29 @@ impl Server {
         reply::optional(&reply, reply::seen)
     }
 
+    /// Takes a lock from its holders. Returns what it was, or `None` if it was free.
     pub(crate) async fn break_all(
         &self,
         key: &LockKey,
         reason: &str,
     ) -> Result<Option<reply::SeenLock>, RedisFailure> {
-        let args = [reason.as_bytes()];
-        let reply = self.run(&BREAK, &self.keys(key), &args).await?;
-        reply::optional(&reply, reply::seen)
+        let (keys, args) = (self.keys(key), [reason.as_bytes()]);
+        let keys = keys.all();
+        let call = Call {
+            wait: self.replicas,
+            ..Call::script(&BREAK, &keys, &args)
+        };
+        let done = self.topology.call(call).await?;
+        let broken = reply::optional(&done.value, reply::seen)?;
+        match broken {
+            // The successor of a former master still has the lock, and renews it.
+            Some(_) => self.confirm_change(&done, call.wait, self.timeout).await?,
+            None => {
+                self.confirm_master(&done, Duration::ZERO, self.timeout)
+                    .await?;
+            }
+        }
+        Ok(broken)
     }
 
     pub(crate) async fn run(

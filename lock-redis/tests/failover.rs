@@ -209,11 +209,18 @@ async fn what_too_few_replicas_know_is_neither_adopted_nor_recorded() {
     let token = guard.fencing_token().expect("it has a token");
     let (key, record) = (guard.key().clone(), Record::new(token, "done"));
     guard.abandon();
+    let other = acquire(&locks, &long("b").with_renewal(Renewal::Manual)).await;
     let admin = locks.admin().expect("it has an administration");
     let adopt = || admin.adopt_lease(&key, id, new, TTL * 30);
     let write = || admin.write_record(&key, &record, TIMEOUT);
+    let break_other = || admin.break_lock(other.key(), "test");
     servers.servers()[1].stop();
-    for error in [adopt().await.map(drop), write().await.map(drop)].map(Result::unwrap_err) {
+    let answers = [
+        adopt().await.map(drop),
+        write().await.map(drop),
+        break_other().await.map(drop),
+    ];
+    for error in answers.map(Result::unwrap_err) {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.is_outcome_unknown(), "{error}");
     }
@@ -221,6 +228,8 @@ async fn what_too_few_replicas_know_is_neither_adopted_nor_recorded() {
     servers.wait_for_replica();
     assert!(adopt().await.expect("a replica has it") > Some(token));
     assert!(write().await.expect("a replica has it"));
+    let broken = break_other().await.expect("the master is confirmed");
+    assert_eq!(broken, None, "it was broken");
     let replica = &servers.servers()[1];
     let holder = replica.command(&["GET", "a"]).text().unwrap_or_default();
     assert!(holder.starts_with(&new.to_hex()), "{holder}");

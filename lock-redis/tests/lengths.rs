@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use lock_testkit::proxy::{Fate, Then};
+use polylock_core::memory::Request;
 use polylock_core::{DistributedLock as _, ErrorKind, LockGuard, Mode};
 use polylock_redis::Redis;
 use tokio::time::Instant;
 
 use crate::support::{
-    Place, SOON, acquire, assert_error, attempt, granted, ms, release, request, take, until,
-    waiting, within,
+    Place, SOON, acquire, assert_error, attempt, granted, is_kind, ms, release, request, take,
+    until, waiting, within,
 };
 
 const SHORTEST: Duration = Duration::from_millis(500);
@@ -58,6 +60,29 @@ async fn a_lease_of_half_a_second_is_renewed_and_ends_by_itself() {
     let shorter = request("a").with_ttl(ms(499));
     let error = assert_error(&locks, &shorter, ErrorKind::InvalidRequest).await;
     assert!(error.message().contains("between 500ms"));
+}
+
+/// The retry of its renewal needs another connection, and has it in time.
+#[tokio::test]
+async fn a_lease_of_half_a_second_is_kept_when_a_connection_stops_replying() {
+    let (place, locks, other) = Place::with_clients().await;
+    let short = within(request("a").with_ttl(SHORTEST), SOON);
+    let mut rounds = 0..ROUNDS;
+    loop {
+        rounds.next().expect("it is lost each time");
+        place.proxy().clear();
+        let guard = acquire(&locks, &short).await;
+        let silent = Fate::LostRequest(Then::Silent);
+        let planned = place.proxy().plan(is_kind(Request::Renew), silent);
+        until("it is renewed, or lost", || {
+            planned.struck() == 1 || !guard.is_held()
+        })
+        .await;
+        if planned.struck() == 1 && is_kept(&guard, &place, &other).await {
+            guard.release().await.expect("it is answered");
+            break;
+        }
+    }
 }
 
 #[tokio::test]

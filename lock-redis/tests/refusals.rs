@@ -93,6 +93,12 @@ async fn a_replica_is_unavailable() {
     let link = || info(&place.server, "master_link_status");
     until("it follows", || link() == "up").await;
     assert_unavailable(&refused(&locks).await, "replica");
+    // Also of a lock that is held: its master may know better.
+    master.command(&["SET", "held", "another holder"]);
+    let is_held = || place.number(&["EXISTS", "held"]) == 1;
+    until("it is replicated", is_held).await;
+    let answer = locks.acquire(&attempt("held")).await;
+    assert_unavailable(&answer.expect_err("it is held"), "replica");
     place.command(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
     master.kill();
     until("it is alone", || link() == "down").await;
@@ -250,6 +256,21 @@ async fn what_the_user_may_not_do_is_denied() {
             "{denied}: {ends_in} ms"
         );
     }
+}
+
+/// Otherwise it would show only once the lock is free.
+#[tokio::test]
+async fn a_missing_right_to_acquire_is_denied_while_the_lock_is_held() {
+    let rules = "on >secret ~* &* +@all -set";
+    let place = Place::with(RedisOptions::new().with_user("locks", rules));
+    let locks = open(place.direct().with_login("locks", "secret")).await;
+    let guard = take(&*place.elsewhere().await, "a").await;
+    for request in [attempt("a"), within(request("a"), SOON)] {
+        let error = locks.acquire(&request).await.expect_err("it is held");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+        assert!(!error.is_outcome_unknown(), "{error:?}");
+    }
+    release(guard).await;
 }
 
 /// Of PTTL, for a key that does not exist.

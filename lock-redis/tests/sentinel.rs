@@ -73,11 +73,16 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
     let written = admin.write_record(left.key(), &record, SOON).await;
     let smaller = Record::new(FencingToken::new(6), "");
     let refused = admin.write_record(left.key(), &smaller, SOON).await;
+    // The next master may have the lock, whether this one has it or not.
+    let broken = admin.break_lock(left.key(), "test").await;
+    let free = admin.break_lock(left.key(), "test").await;
     let answers = [
         adopted.map(drop),
         nothing.map(drop),
         written.map(drop),
         refused.map(drop),
+        broken.map(drop),
+        free.map(drop),
     ];
     for error in answers.map(Result::unwrap_err) {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -1,10 +1,14 @@
 //! Locks with several holders: limits are compared, and old entries are removed.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
-use polylock_core::{AcquireRequest, DistributedLock, Mode};
+use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LeaseState, Mode};
 
-use crate::support::{Place, SOON, acquire, granted, lease, request, take, waiting, within};
+use crate::support::{
+    Place, SOON, acquire, assert_error, attempt, granted, key, lease, release, request, take,
+    waiting, within,
+};
 
 fn shared(name: &str) -> AcquireRequest {
     request(name).with_mode(Mode::Shared)
@@ -61,4 +65,22 @@ async fn readers_that_die_leave_nothing_that_piles_up() {
     );
     guard.release().await.expect("it is released");
     place.assert_nothing_left(&[&locks], "a").await;
+}
+
+/// An administrator sends one, of the lease of one reader.
+#[tokio::test]
+async fn a_renewal_for_no_time_ends_no_lease_of_another_reader() {
+    let (place, locks, other) = Place::with_clients().await;
+    let reader = lease("a").with_mode(Mode::Shared).with_ttl(SOON * 6);
+    let first = acquire(&locks, &reader).await;
+    let second = acquire(&other, &reader).await;
+    let id = first.lease_id().expect("a lease");
+    let admin = other.admin().expect("it has an administration");
+    let renewed = admin.renew_lease(&key("a"), id, Duration::ZERO).await;
+    assert_eq!(renewed.expect("it is answered"), LeaseState::Held);
+    second.renew().await.expect("it is held");
+    let _error = assert_error(&other, &attempt("a"), ErrorKind::Contended).await;
+    release(first).await;
+    release(second).await;
+    place.assert_nothing_left(&[&locks, &other], "a").await;
 }

@@ -8,6 +8,7 @@ use polylock_core::{Credentials, Error, Login, LoginSource, Result, TlsFiles};
 use redis::{Client, ConnectionAddr};
 
 pub(crate) use self::url::{SCHEMES, default_port};
+use crate::record::MAX_KEEP;
 
 /// Configuration of the servers that store the locks, and of how they are used.
 ///
@@ -49,6 +50,9 @@ pub struct RedisConfig {
 
 /// The range of the timeout of one node or of the replicas.
 const NODE_TIMEOUT_RANGE: (Duration, Duration) = (Duration::from_millis(10), TIMEOUT_RANGE.1);
+
+/// The min time for which the counter of a lock is kept.
+const MIN_RETENTION: Duration = Duration::from_secs(60);
 
 /// How the servers belong together.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -343,6 +347,10 @@ impl RedisConfig {
     /// can be acquired, and held locks are lost at the end of their leases. Replica acks make the loss
     /// of a lock in a failover less likely but not impossible: another replica may be promoted.
     ///
+    /// A renewal waits for less, to leave time for its retries: up to 7.5% of a ttl of 5 s or less, 375 ms
+    /// with a ttl of up to 30 s, and 1/80 of a longer ttl, at most 1.875 s. Replicas that take longer than
+    /// this cost the lock, although they delay only its grant.
+    ///
     /// # Errors
     ///
     /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the time is out of range.
@@ -357,10 +365,11 @@ impl RedisConfig {
     /// 1 min. Default: 7 days. Other servers have one counter for many locks, and never delete it.
     ///
     /// Tokens keep increasing without the counter as long as the clock of the server does. The counter
-    /// also identifies requests that arrive twice.
+    /// also identifies requests that arrive twice. A time that the server cannot store counts as the longest
+    /// one that it can, which is millions of years.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
-        self.retention = retention.max(Duration::from_secs(60));
+        self.retention = retention.clamp(MIN_RETENTION, MAX_KEEP);
         self
     }
 

@@ -1,8 +1,8 @@
 //! What the scripts do on a server.
 
-use lock_testkit::servers::{RedisOptions, RedisServer};
+use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
 
-use crate::script::{ACQUIRE, ADOPT, BREAK, DOWNGRADE, RELEASE, RESERVE, Script};
+use crate::script::{ACQUIRE, ADOPT, BREAK, DOWNGRADE, RELEASE, RENEW, RESERVE, Script};
 
 /// Thousands within a millisecond: a script sees one time from its beginning to its end.
 #[test]
@@ -42,7 +42,7 @@ const ID: &str = "000102030405060708090a0b0c0d0e0f";
 const NEXT: &str = "100102030405060708090a0b0c0d0e0f";
 const LAST: &str = "200102030405060708090a0b0c0d0e0f";
 
-fn run(server: &RedisServer, script: &Script, args: &[&str]) -> lock_testkit::servers::Reply {
+fn run(server: &RedisServer, script: &Script, args: &[&str]) -> Reply {
     let eval = ["EVAL", script.text].into_iter().chain(KEYS);
     let eval: Vec<_> = eval.chain(args.iter().copied()).collect();
     server.command(&eval)
@@ -146,6 +146,31 @@ fn an_adoption_removes_the_places_of_the_former_holder() {
     }
 }
 
+/// A repeated request leaves a second place of a holder in the queue, which a waiter is behind.
+#[test]
+fn a_break_grants_nothing_to_the_holders_that_it_breaks() {
+    for (mode, holders) in [("x", &[ID][..]), ("s", &[ID, NEXT])] {
+        let server = RedisServer::start(RedisOptions::new());
+        for id in holders {
+            let holder = format!("{id}|0|0|0|{mode}||label");
+            let granted = run(&server, &ACQUIRE, &["30000", "", &holder]);
+            assert!(granted.integer() > Some(0), "{mode}: {granted:?}");
+        }
+        let places = holders.iter().map(|id| (*id, mode)).chain([(LAST, "x")]);
+        for (id, mode) in places {
+            let entry = format!("{id}|3000|3000|1|{mode}|channel|label");
+            server.command(&["XADD", "{a}:waiters", "*", "w", &entry]);
+        }
+        let broken = run(&server, &BREAK, &["reason"]);
+        assert_eq!(broken.items().len(), 4, "{mode}: {broken:?}");
+        let holder = server.command(&["GET", "a"]).text();
+        let holder = holder.unwrap_or_default();
+        assert!(holder.starts_with(LAST), "{mode}: held by {holder:?}");
+        let left = server.command(&["XLEN", "{a}:waiters"]).integer();
+        assert_eq!(left, Some(0), "{mode}");
+    }
+}
+
 /// Also where the adopter has the lock by plain commands, or the counter was lost while the clock is behind.
 #[test]
 fn an_adopter_has_a_token_above_the_one_that_is_stored() {
@@ -167,6 +192,26 @@ fn an_adopter_has_a_token_above_the_one_that_is_stored() {
             let next = run(&server, &RESERVE, &[LAST, "1"]).integer();
             assert!(next > Some(token), "{next:?} after {token}");
         }
+    }
+}
+
+/// A key that expires at once is deleted, with all of its holders.
+#[test]
+fn a_renewal_for_no_time_ends_no_lease_of_another_holder() {
+    for rule in ["least", "exact"] {
+        let server = RedisServer::start(RedisOptions::new());
+        for id in [ID, NEXT] {
+            let holder = format!("{id}|0|0|0|s||label");
+            let granted = run(&server, &ACQUIRE, &["30000", "", &holder]);
+            assert!(granted.integer() > Some(0), "{rule}: {granted:?}");
+        }
+        let renew = |id, ttl, rule| {
+            let eval = ["EVAL", RENEW.text, "2", "a", "{a}:notes"];
+            let reply = server.command(&[&eval[..], &[id, ttl, rule, ""]].concat());
+            reply.items().first().and_then(Reply::integer)
+        };
+        assert_eq!(renew(ID, "0", rule), Some(1), "{rule}");
+        assert_eq!(renew(NEXT, "30000", "least"), Some(1), "{rule}");
     }
 }
 

@@ -30,14 +30,6 @@ if holder ~= new or not token then
   end
   hold(new, 'x', label, call('PTTL', LOCK), token)
 end
--- Places that a repeated request has taken for the former holder: a release would grant them the lock, and who
--- has that id would hold it again. Such a place has no heartbeat, so that it is dead some time after its arrival.
--- Companions of another type have none.
-local since = string.format('%.0f', now() - tonumber(ARGV[4]))
-for _, entry in ipairs(redis.pcall('XRANGE', QUEUE, since, '+')) do
-  if string.sub(entry[2][2], 1, 33) == id .. '|' then
-    call('XDEL', QUEUE, entry[1])
-    redis.pcall('HDEL', NOTES, 'w:' .. id)
-  end
-end
+-- A place of a repeated request has no heartbeat, so that it is dead some time after its arrival.
+forget_places({ [id .. '|'] = true }, string.format('%.0f', now() - tonumber(ARGV[4])))
 return token

@@ -7,13 +7,14 @@
 -- Holders of clients that do not listen for it learn it at their next renewal.
 local found = inspect()
 if found then
-  local longest = 1
+  local longest, ids = 1, {}
   for n = 1, #found[2], 3 do
     local id, left = string.sub(found[2][n], 1, 32), found[2][n + 1]
     -- A server without memory denies HSET as the first write of a script, and not this.
     call('HDEL', NOTES, 'h:', 'h:' .. id)
     call('HSET', NOTES, 'b:' .. id, string.format('%.0f|%s', now(), ARGV[1]))
     longest = math.max(longest, left)
+    ids[id .. '|'] = true
     -- The id is worth nothing any more. A message that cannot be sent is a lost one.
     redis.pcall('PUBLISH', 'polylock:broken', 'broken|' .. id)
   end
@@ -22,6 +23,7 @@ if found then
     call('HSET', NOTES, 'b:', string.format('%.0f', until_))
   end
   keep_notes(longest + 60000)
+  forget_places(ids, '-')
   serve_free()
 end
 return found

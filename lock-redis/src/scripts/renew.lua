@@ -52,8 +52,9 @@ for n = 1, #ARGV / 4 do
       if rule == 'least' then
         renewed = math.max(renewed, tonumber(expiry))
       end
-      -- A server without memory denies ZADD as the first write of a script, and not this.
-      call('PEXPIRE', lock, ttl)
+      -- A server without memory denies ZADD as the first write of a script, and not this. Only the last line sets
+      -- when the key ends: a shorter time here, such as 0, would delete it with the leases of the other holders.
+      call('PEXPIRE', lock, math.max(tonumber(ttl), 1000))
       call('ZADD', lock, 'XX', renewed, id)
       -- The last member is the mark of the mode.
       call('PEXPIREAT', lock, call('ZRANGE', lock, -2, -2, 'WITHSCORES')[2])

@@ -22,6 +22,8 @@ struct Fake {
     by_notes: Option<i64>,
     /// How many records were to be written.
     records: AtomicUsize,
+    /// How long each call was to wait for replicas.
+    waits: Mutex<Vec<Duration>>,
 }
 
 #[async_trait]
@@ -34,6 +36,8 @@ impl Topology for Fake {
         let CallKind::Script { script, keys, .. } = call.kind else {
             return Err(RedisCause::LateRenewal.unknown());
         };
+        let within = call.wait.map(|(_, within)| within);
+        self.waits.lock().unwrap().extend(within);
         let has_notes = keys.len() > 1;
         if self.by_notes.is_none() || has_notes {
             tokio::time::sleep(self.takes).await;
@@ -130,6 +134,28 @@ async fn a_round_of_renewals_ends_before_the_scheduler_gives_it_up() {
         );
         assert_eq!(states.len(), count);
         assert!(states[0].is_err(), "nobody has confirmed the master");
+    }
+}
+
+/// As the documentation has it: a part of the timeout of the renewal, which depends on the ttl.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_leaves_time_for_others_when_it_waits_for_replicas() {
+    let ms = Duration::from_millis;
+    for (ttl, longest) in [
+        (500, 37_500),
+        (1_000, 75_000),
+        (5_000, 375_000),
+        (30_000, 375_000),
+        (60_000, 750_000),
+        (150_000, 1_875_000),
+        (900_000, 1_875_000),
+    ] {
+        let topology = Arc::<Fake>::default();
+        let server = with_topology(Arc::clone(&topology));
+        let due = due(1, ms(ttl));
+        server.renew(&due, &|_, _| (), &|_| None).await;
+        let longest = Duration::from_micros(longest);
+        assert_eq!(*topology.waits.lock().unwrap(), [longest], "{ttl} ms");
     }
 }
 

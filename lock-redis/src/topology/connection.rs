@@ -263,9 +263,9 @@ struct PendingReply<'a> {
     since: Instant,
 }
 
-/// After this silence, another connection is tried. Shorter than the timeout of a renewal of a lease of
-/// one second.
-const SILENCE_LIMIT: Duration = Duration::from_millis(100);
+/// After this silence, another connection is tried. Shorter than the 75 ms after which a renewal of the
+/// shortest lease gives up: its retries need a connection that replies.
+const SILENCE_LIMIT: Duration = Duration::from_millis(60);
 
 impl<'a> PendingReply<'a> {
     fn begin(

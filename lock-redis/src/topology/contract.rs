@@ -37,7 +37,8 @@ pub(crate) enum CallKind<'a> {
         args: &'a [&'a [u8]],
     },
     /// Acquires a free exclusive lock and draws its token, by plain commands in one round trip. Returns
-    /// the list of their replies; a redirection among them is left to a script.
+    /// the list of their replies; a redirection among them is left to a script. A `SET` that is denied to
+    /// the user, or refused by a replica, is an error.
     Take {
         lock: &'a [u8],
         tokens: &'a [u8],

@@ -137,6 +137,13 @@ impl RedisNode {
         }
         let (is_written, value) = match call.kind {
             CallKind::Take { .. } => {
+                if let Some(Value::ServerError(error)) = answers.first() {
+                    let failure = RedisFailure::refused(self.server(), error.clone());
+                    // The last reply may name another holder, and a script would report that alone.
+                    if failure.is_of_replica() || failure.refusal() == Some(Refusal::NoPerm) {
+                        return Err(failure);
+                    }
+                }
                 let is_set = answers.first() == Some(&Value::Okay);
                 (is_set, Value::Array(answers))
             }

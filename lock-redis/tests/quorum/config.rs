@@ -1,5 +1,7 @@
 //! Ensembles that are refused.
 
+use std::time::Duration;
+
 use lock_testkit::servers::{RedisNodes, RedisOptions};
 use polylock_core::{DistributedLock, ErrorKind, Fencing, Mode};
 use polylock_redis::{RedisConfig, Redlock};
@@ -91,4 +93,13 @@ async fn the_listed_rights_are_enough() {
     assert_eq!(admin.list("lock:").await.expect("it is allowed").len(), 1);
     let broken = admin.break_lock(guard.key(), "a test").await;
     assert!(broken.expect("it is allowed").is_some());
+}
+
+/// The nodes could not store so late an expiry.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retention_without_end_keeps_no_lock_from_being_acquired() {
+    let nodes = start(3);
+    let locks = Redlock::connect(to(&nodes).with_retention(Duration::MAX)).await;
+    let locks = locks.expect("it connects");
+    release(take(&locks, "a").await).await;
 }
