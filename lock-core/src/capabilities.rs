@@ -106,6 +106,10 @@ pub enum Fencing {
     /// Tokens increase, except where the server loses acknowledged writes and its clock is behind.
     BestEffort,
     /// Tokens increase under every fault that the backend's documentation lists.
+    ///
+    /// One hand-over is an exception: that inside a process which has not noticed yet that its lock was
+    /// broken, adopted or otherwise taken away. Its token can be smaller than that of the new holder, so
+    /// that a resource that checks tokens refuses it.
     Strong,
 }
 

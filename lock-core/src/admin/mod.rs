@@ -67,8 +67,9 @@ pub trait LockAdmin: Send + Sync {
 
     /// Breaks the lock for all of its holders. Returns the broken lock, or `None` if it was free.
     ///
-    /// The holders lose it as [`Broken`](crate::LostReason::Broken), at their next renewal at the latest;
-    /// until then they continue. The next holder has a larger fencing token.
+    /// The holders lose it as [`Broken`](crate::LostReason::Broken), at their next renewal at the latest,
+    /// or at the end of the lease if they renew it themselves and do not; until then they continue. The
+    /// next holder has a larger fencing token.
     ///
     /// # Errors
     ///

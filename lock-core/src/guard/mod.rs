@@ -43,9 +43,11 @@ pub use self::ticket::IntoTicketError;
 /// A held lock.
 ///
 /// While [`is_held`](LockGuard::is_held) is true, no conflicting guard of the same key is held. This
-/// requires that the backend keeps acknowledged writes, and that the clocks of client and server run at
-/// the same rate to within a tenth (`docs/guarantees.md` says what each backend keeps under which fault).
-/// A paused process may continue its work after the lock is lost: send
+/// requires that the backend keeps acknowledged writes, that the clocks of client and server run at
+/// the same rate to within a tenth (ZooKeeper: a sixteenth), and that the lock is not taken away: broken,
+/// adopted, deleted, or ended with its session on the server. [`LostSignal`] says when the holder learns
+/// of that. `docs/guarantees.md` lists all conditions, and what each backend keeps under which fault. A
+/// paused process may continue its work after the lock is lost: send
 /// [`fencing_token`](LockGuard::fencing_token) with every write, and let the resource refuse smaller
 /// tokens.
 ///

@@ -83,13 +83,32 @@ fn the_command_dies_with_lockctl() {
     until("the command is dead", || !is_alive(command));
 }
 
+/// A command that the kernel does not kill with `lockctl`.
+#[cfg(target_os = "linux")]
+const LIVES_ON: &str = "exec setpriv --pdeathsig clear sh -c 'touch cleared; exec sleep 60'";
+
+/// A lease ends after its ttl, whatever the command does. This is a limit, and not a promise.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_that_outlives_lockctl_and_its_lease_meets_the_next_one() {
+    let place = Place::new();
+    let mut process = place.hold("--ttl 1s k", LIVES_ON);
+    place.until_there("cleared");
+    process.signal(Signal::KILL);
+    assert_eq!(process.code(), 137);
+    place.until_free("k");
+    place.expect(0, "run -n k -- true");
+    let command = place.pid();
+    assert!(is_alive(command), "the command has ended by itself");
+    kill_process(command, Signal::KILL).expect("it is there");
+}
+
 /// Kills `lockctl` while its command survives for long, and checks that no other process gets the lock
 /// before the command has ended.
 #[cfg(all(target_os = "linux", any(feature = "mysql", feature = "postgres")))]
 fn assert_lock_is_held_until_the_command_is_dead(url: &str) {
     let place = Place::new();
-    let lives_on = "exec setpriv --pdeathsig clear sh -c 'touch cleared; exec sleep 60'";
-    let script = format!("echo $$ > pid; {lives_on}");
+    let script = format!("echo $$ > pid; {LIVES_ON}");
     let mut process = place.start(&["--backend", url, "run", "k", "--", "sh", "-c", &script]);
     place.until_there("cleared");
     let command = place.pid();

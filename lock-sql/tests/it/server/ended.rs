@@ -11,12 +11,13 @@ use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
 };
 use polylock_core::layers::LocalQueue;
+use polylock_core::memory::Request;
 use polylock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason, Released};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::support::{
-    Mode, SOON, Site, assert_free, assert_taken, key, leases, loss, ms, on, request, sessions,
-    take, take_and_release, until,
+    Mode, SESSION, SOON, Site, assert_free, assert_taken, key, leases, loss, ms, on, request,
+    requests, sessions, take, take_and_release, until,
 };
 
 /// The holder learns it from the end of its connection, before the next heartbeat.
@@ -158,6 +159,34 @@ async fn a_waiter_whose_session_is_ended_waits_on(site: Site) {
 }
 
 sessions!(a_waiter_whose_session_is_ended_waits_on);
+
+/// The reply to an acquisition comes after the server has ended the silent session, and freed the lock.
+async fn a_grant_that_comes_after_its_session_is_no_guard(site: Site) {
+    let site = site.with("timeout=20s");
+    let (proxy, mode) = (site.proxy(), site.mode);
+    let locks = site.open_at(proxy.port()).await;
+    // The rows and a session are there for the next acquisition.
+    take_and_release(&locks, "job").await;
+    let is_acquisition =
+        move |command: &Command| requests::of(command, mode) == Some(Request::Acquire);
+    let late = proxy.plan(is_acquisition, Fate::LateReply(SESSION + ms(500)));
+    let acquired = locks.acquire(&request("job")).await;
+    assert_eq!(late.struck(), 1, "no reply was late");
+    match acquired {
+        // In another session, or in one that has answered since.
+        Ok(guard) => {
+            assert!(guard.is_held(), "a guard of a session that has ended");
+            assert_taken(&site, "job").await;
+            release(guard).await;
+        }
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+    }
+    assert!(locks.shutdown(SOON).await, "background work does not end");
+    assert_free(&site, "job").await;
+    site.assert_unlocked().await;
+}
+
+sessions!(a_grant_that_comes_after_its_session_is_no_guard);
 
 /// PostgreSQL notifies the holder, which would otherwise learn of the loss at its next renewal.
 async fn the_holder_of_a_broken_lease_learns_it_at_once(site: Site) {
