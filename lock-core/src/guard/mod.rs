@@ -11,6 +11,7 @@ mod multi;
 mod pending;
 mod release;
 mod ticket;
+mod undelivered;
 mod validity;
 
 use std::fmt;
@@ -33,6 +34,7 @@ use self::release::{Detachable, release_in_background, release_lease};
 
 pub(crate) use self::held_lease::HeldLease;
 pub(crate) use self::release::{HandOver, ReleaseHook, ReleasedLease};
+pub(crate) use self::undelivered::Undelivered;
 
 pub use self::expiring::Expiring;
 pub use self::lost::LostSignal;
@@ -400,6 +402,13 @@ impl LockGuard {
         self.hold()
     }
 
+    /// Ends a guard that no caller has received.
+    fn end_undelivered(mut self) {
+        if let Some(hold) = self.hold.take().filter(|hold| hold.leave_undelivered()) {
+            release_dropped(hold);
+        }
+    }
+
     /// Assigns the lock, which is not used yet, to `request`; `None` if it is already lost, or the backend
     /// panics.
     pub(crate) fn reassigned(mut self, request: &AcquireRequest) -> Option<Self> {
@@ -493,17 +502,22 @@ fn end_old(hold: &HeldLease) -> Option<Detachable> {
     released
 }
 
+/// Releases the lock of a dropped guard in the background.
+fn release_dropped(hold: Arc<HeldLease>) {
+    // Dropped, it goes on in the background.
+    let _old = end_old(&hold);
+    let engine = hold.engine().clone();
+    let released = release_lease(hold);
+    engine.detach(Box::pin(async move {
+        // The outcome has no reader; `release_lease` has logged it.
+        drop(released.await);
+    }));
+}
+
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
-            // Dropped, it goes on in the background.
-            let _old = end_old(&hold);
-            let engine = hold.engine().clone();
-            let released = release_lease(hold);
-            engine.detach(Box::pin(async move {
-                // The outcome has no reader; `release_lease` has logged it.
-                drop(released.await);
-            }));
+            release_dropped(hold);
         }
     }
 }

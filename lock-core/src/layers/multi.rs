@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::LockGuard;
+use crate::guard::{LockGuard, Undelivered};
 use crate::lock::DistributedLock;
 use crate::mode::Wait;
 use crate::request::AcquireRequest;
@@ -51,15 +51,16 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
         };
         let used = began.elapsed();
         let acquired = lock.acquire(&request.clone().with_wait(left)).await;
-        guards.push(acquired.map_err(|error| match left {
+        let acquired = acquired.map_err(|error| match left {
             // What is left is short, and those before have had the better part of the wait.
             Wait::AtMost(left) if left < MIN_LEFT && left < used => used_up(error),
             _ => error,
-        })?);
+        });
+        guards.push(Undelivered::new(acquired?));
     }
     // One that was lost while the others were waited for is not held together with them.
-    guards.iter().try_for_each(LockGuard::ensure_held)?;
-    Ok(guards)
+    guards.iter().try_for_each(|guard| guard.ensure_held())?;
+    Ok(guards.into_iter().map(Undelivered::deliver).collect())
 }
 
 /// In less, a server that is well may not have answered.

@@ -39,6 +39,8 @@ pub(crate) struct HeldLease {
     min_until: Moment,
     max_until: Moment,
     entries: Entries,
+    /// Whether a guard has ended that a caller had received.
+    delivered: AtomicBool,
     downgrade: tokio::sync::Mutex<()>,
     downgrade_unconfirmed: AtomicBool,
     validity: Validity,
@@ -162,6 +164,7 @@ impl HeldLease {
             min_until: now + request.min_hold(),
             max_until: request.max_hold().map_or(Moment::NEVER, |max| now + max),
             entries: Entries::one(request.mode() == Mode::Exclusive),
+            delivered: AtomicBool::new(false),
             downgrade: tokio::sync::Mutex::default(),
             downgrade_unconfirmed: AtomicBool::new(false),
             validity: Validity::until(deadline),
@@ -275,11 +278,12 @@ impl HeldLease {
         }
     }
 
-    /// Time for which the lock must stay taken although its holder is done.
+    /// Time for which the lock must stay taken although its last guard has left. None, if no caller has
+    /// received a guard.
     pub(crate) fn min_hold_left(&self) -> Duration {
         let kept_until = self.migration().and_then(|migration| migration.kept_until);
         let min_until = kept_until.unwrap_or(self.min_until);
-        if min_until == self.since {
+        if min_until == self.since || !self.delivered.load(Ordering::Relaxed) {
             return Duration::ZERO;
         }
         min_until.since(self.engine.now())
@@ -366,6 +370,13 @@ impl HeldLease {
 
     /// Counts one guard less; true for the last one.
     pub(crate) fn leave(&self) -> bool {
+        // Before the count, so that the last one to leave sees it.
+        self.delivered.store(true, Ordering::Relaxed);
+        self.entries.leave()
+    }
+
+    /// The same for a guard that no caller has received.
+    pub(super) fn leave_undelivered(&self) -> bool {
         self.entries.leave()
     }
 
