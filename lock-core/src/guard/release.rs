@@ -261,7 +261,7 @@ async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
 /// Sets the lease to the rest of the min hold.
 async fn final_renewal(hold: &HeldLease) -> Result<LeaseState> {
     let (mut request, renewer) = hold
-        .renewal_request(hold.min_hold_left())
+        .renewal_request(hold.min_hold_left().max(MIN_LEASE))
         .expect("BUG: a renewed lease can be renewed");
     request.rule = TtlRule::Exactly;
     let (limit, requests) = (hold.timing().attempt_timeout(), [request]);
@@ -269,6 +269,10 @@ async fn final_renewal(hold: &HeldLease) -> Result<LeaseState> {
     let answer = renewal.await.and_then(|mut answers| answers.pop());
     answer.unwrap_or_else(|| Err(silent()))
 }
+
+/// Shortest lease to ask for. The min hold may end after the decision to keep it, and a server may refuse a
+/// lease of no time, or end the leases of others by it.
+const MIN_LEASE: Duration = Duration::from_millis(1);
 
 /// Retries the final renewal until the server has answered one sent after `settled`. Without such a reply
 /// by the end of the min hold, the lease may still be an extended one, and is released.
