@@ -137,7 +137,9 @@ impl LockGuard {
     /// A future that is ready when the lock expires, or its max hold ends, in `ahead` or less, or when it is
     /// no longer held.
     ///
-    /// A renewal postpones the end of the lease. For work that must stop before the lock is lost.
+    /// A renewal postpones the end of the lease. Where a waiter gets a first lease that is shorter than the ttl
+    /// (Redis), the first renewal extends it soon: until then `ahead` is at most two fifths of that lease, unless
+    /// the renewal fails. For work that must stop before the lock is lost.
     pub fn expiring(&self, ahead: Duration) -> Expiring {
         Expiring::new(Arc::clone(self.hold()), ahead)
     }

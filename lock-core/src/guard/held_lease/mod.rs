@@ -238,7 +238,28 @@ impl HeldLease {
         }
     }
 
-    /// The same for users; now, if the lock is not held, and `None` if it has no time limit.
+    /// When the holder is warned, `ahead` of the end of the lock; `None` if it is not held.
+    pub(super) fn warning_at(&self, ahead: Duration) -> Option<Moment> {
+        self.deadline()?;
+        let other = self.counterpart();
+        let other = other.map_or(Moment::NEVER, |other| other.lease_warning_at(ahead));
+        let own = self.lease_warning_at(ahead);
+        Some(own.min(other).min(self.max_until - ahead))
+    }
+
+    /// The same for the end of the lease alone.
+    fn lease_warning_at(&self, ahead: Duration) -> Moment {
+        match self.validity.load() {
+            ValidityState::Held(until) if self.will_be_extended() => {
+                // Late enough for the extension, and in time for the holder if that has no reply.
+                until - ahead.min(until.since(self.since) * 2 / 5)
+            }
+            ValidityState::Held(until) => until - ahead,
+            ValidityState::Ended(_) => Moment::NEVER,
+        }
+    }
+
+    /// [`deadline`](Self::deadline) for users; now, if the lock is not held, and `None` if it has no time limit.
     pub(crate) fn valid_until(&self) -> Option<Instant> {
         match self.deadline() {
             Some(Moment::NEVER) => None,
