@@ -30,7 +30,7 @@ use crate::lost_reason::LostReason;
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
-use self::release::{Detachable, release_in_background, release_lease};
+use self::release::{Detachable, release_both, release_in_background, release_lease};
 
 pub(crate) use self::held_lease::HeldLease;
 pub(crate) use self::release::{HandOver, ReleaseHook, ReleasedLease};
@@ -326,26 +326,21 @@ impl LockGuard {
     pub async fn release(mut self) -> Result<Released> {
         let hold = self.take();
         let (engine, key) = (hold.engine().clone(), hold.named().clone());
-        let mut old = None;
-        let released = if hold.leave() {
-            // From here on neither lease is renewed, however long the other release takes.
-            old = end_old(&hold);
-            let work = Detachable::new(engine, release_lease(hold));
-            work.await.map_err(|e| e.with_key(&key))
-        } else if hold.is_held() {
-            // An outer guard of the same owner still holds the lock.
-            Ok(Released::Clean)
-        } else {
-            Ok(Released::AlreadyLost)
-        };
-        match old {
-            // The old lock is released last: others acquire it first, and then find the new one free.
-            Some(old) => match (released, old.await.map_err(|e| e.with_key(&key))) {
-                (Ok(Released::Clean), old) => old,
-                (released, _) => released,
-            },
-            None => released,
+        if !hold.leave() {
+            return Ok(match hold.is_held() {
+                // An outer guard of the same owner still holds the lock.
+                true => Released::Clean,
+                false => Released::AlreadyLost,
+            });
         }
+        // From here on neither lease is renewed, however long the other release takes.
+        let old = end_old(&hold);
+        let release = release_lease(hold);
+        let released = match old {
+            Some(old) => release_both(&engine, release, old).await,
+            None => Detachable::new(engine, release).await,
+        };
+        released.map_err(|e| e.with_key(&key))
     }
 
     /// Stops renewing and sends nothing: the lock stays held until its lease expires, or its session or

@@ -147,6 +147,26 @@ async fn finish_hand_over(
     answer.unwrap_or_else(|_| (Err(silent()), "failed"))
 }
 
+/// Releases a lock on two backends as one task of the engine, since waiters of this process depend on both: the
+/// caller may keep the future of its release without polling it.
+pub(super) async fn release_both(
+    engine: &Engine,
+    new: ReleaseFuture,
+    old: Detachable,
+) -> Result<Released> {
+    let (done, answer) = oneshot::channel();
+    engine.detach(Box::pin(async move {
+        // The old lock is released last: others acquire it first, and then find the new one free.
+        let released = match (new.await, old.await) {
+            (Ok(Released::Clean), old) => old,
+            (released, _) => released,
+        };
+        // A caller that is gone does not need it.
+        drop(done.send(released));
+    }));
+    answer.await.unwrap_or_else(|_| Err(silent()))
+}
+
 async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
     let limit = release_timeout(hold.timing().ttl());
     let released = hold.engine().within(limit, hold.release()).await;
