@@ -168,7 +168,7 @@ impl AcquireRequest {
     }
 
     /// Keeps the lock held at least this long after the acquisition, even if it is released sooner. Default:
-    /// zero, at most 24 h.
+    /// zero, at most 24 h, and on a quorum of Redis masters at most its `rejoin-delay`.
     ///
     /// For jobs that must not run twice within a period although their clocks differ. A release within that
     /// time lets the lease expire and does not wait for it. A lock that lives with a session or a connection
