@@ -33,6 +33,7 @@ use crate::token::FencingToken;
 use self::release::{Detachable, release_both, release_in_background, release_lease};
 
 pub(crate) use self::held_lease::HeldLease;
+pub(crate) use self::multi::first;
 pub(crate) use self::release::{HandOver, ReleaseHook, ReleasedLease};
 pub(crate) use self::undelivered::Undelivered;
 
@@ -366,7 +367,7 @@ impl LockGuard {
         self.hold.take().expect("BUG: a guard ends once")
     }
 
-    fn lost_error(&self, reason: LostReason) -> Error {
+    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
         self.named(Error::lost(reason))
     }
 

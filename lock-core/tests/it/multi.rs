@@ -4,6 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use polylock_core::admin::LockAdmin;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
@@ -11,7 +12,7 @@ use polylock_core::{LostReason, MultiGuard, Owner};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::support::{Wrapper, drop_after_a_poll, memory, millis, secs, settle};
+use super::support::{Wrapper, drop_after_a_poll, in_time, memory, millis, secs, settle};
 
 /// A store, a queue before it, and what the queue asks of it.
 fn queue() -> (Memory, LocalQueue, Arc<AtomicUsize>) {
@@ -145,6 +146,26 @@ async fn a_key_that_was_granted_to_no_caller_has_no_min_hold() {
     settle().await;
     both().acquire().await.unwrap().release().await.unwrap();
     assert!(!is_a_free().await, "both were held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_lost_ends_the_wait_for_the_next_one() {
+    let (store, locks, _) = queue();
+    let held = store.client().lock("b").await.unwrap();
+    let both = locks.request_all(["a", "b"]);
+    let both = both.with(|request| request.with_wait(Wait::Forever));
+    let a = LockKey::new("a").unwrap();
+    let breaks = async {
+        settle().await;
+        let broken = store.break_lock(&a, "for the test").await;
+        assert!(broken.unwrap().is_some(), "it has the first key");
+    };
+    let ends = async { tokio::join!(both.acquire(), breaks) };
+    let (acquired, ()) = in_time("the end of the wait", ends).await;
+    let error = acquired.unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Broken), "{error}");
+    assert_eq!((error.kind(), error.key()), (ErrorKind::Lost, Some(&a)));
+    assert!(held.is_held());
 }
 
 /// The first guard of the owner has its min hold, whatever becomes of the second one.
