@@ -72,6 +72,7 @@ macro_rules! __conformance_table {
         $crate::__conformance_group! { $skip cancellation {
             a_dropped_waiter_does_not_swallow_the_lock [];
             acquire_dropped_after_each_poll_leaves_nothing [];
+            acquire_dropped_before_it_reads_the_answer_has_no_min_hold [];
             acquire_dropped_before_it_reads_the_answer_leaves_nothing [];
             acquire_dropped_while_it_waits_leaves_the_queue [];
             guard_dropped_by_a_panic_is_released [];

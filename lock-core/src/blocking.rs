@@ -1,7 +1,7 @@
 //! Locks for code without `async`: threads, scripts, programs of one thread.
 //!
-//! Everything runs on the thread of the lease engine, which renews the locks while their holder
-//! computes or sleeps. No runtime has to be started.
+//! Calls run on the thread of their caller. The thread of the lease engine renews the locks while their
+//! holder computes or sleeps. No runtime has to be started.
 //!
 //! ```
 //! use polylock_core::blocking::BlockingLock;

@@ -98,7 +98,8 @@ pub trait DistributedLockExt: DistributedLock {
     ///
     /// # Errors
     ///
-    /// Those of [`DistributedLock::acquire`]; nothing stays held.
+    /// Those of [`DistributedLock::acquire`], and [`Lost`](ErrorKind::Lost) if a lock is lost while the next
+    /// ones are waited for; nothing stays held.
     ///
     /// # Cancel safety
     ///
@@ -396,7 +397,8 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
     ///
     /// # Errors
     ///
-    /// Those of [`DistributedLock::acquire`]; nothing stays held.
+    /// Those of [`DistributedLock::acquire`], and [`Lost`](ErrorKind::Lost) if a lock is lost while the next
+    /// ones are waited for; nothing stays held.
     ///
     /// # Cancel safety
     ///
@@ -420,7 +422,7 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
     ///
     /// # Errors
     ///
-    /// Those of [`DistributedLock::acquire`] except [`Contended`](ErrorKind::Contended).
+    /// Those of [`acquire`](Self::acquire) except [`Contended`](ErrorKind::Contended).
     ///
     /// # Cancel safety
     ///

@@ -195,16 +195,16 @@ impl fmt::Display for Label {
             note,
             ..
         } = &*self.0;
-        f.write_str(if host.is_empty() {
-            "unknown host"
-        } else {
-            host
-        })?;
+        // Another process wrote it: it must not steer a terminal.
+        match host.as_str() {
+            "" => f.write_str("unknown host")?,
+            host => write!(f, "{}", host.escape_debug())?,
+        }
         if *pid != 0 {
             write!(f, " pid {pid}")?;
         }
         if !user.is_empty() {
-            write!(f, " user {user}")?;
+            write!(f, " user {}", user.escape_debug())?;
         }
         if !note.is_empty() {
             write!(f, " note {note:?}")?;
@@ -234,6 +234,13 @@ mod tests {
     fn cuts_a_long_note_between_characters() {
         let label = Label::of_this_process().with_note("é".repeat(Label::MAX_NOTE_LEN));
         assert_eq!(label.note().len(), Label::MAX_NOTE_LEN);
+    }
+
+    #[test]
+    fn shows_no_control_characters() {
+        let label = Label::decode("host=a%1B[31m&pid=7&user=%1B]0;x%07&note=b%0Ac");
+        let shown = r#"a\u{1b}[31m pid 7 user \u{1b}]0;x\u{7} note "b\nc""#;
+        assert_eq!(label.to_string(), shown);
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     ///   [`InvalidRequest`](crate::ErrorKind::InvalidRequest) before anything is sent.
     /// - [`Foreign`](crate::ErrorKind::Foreign) if something other than a lock is stored in the
     ///   place of the lock; it is left unchanged.
+    /// - [`Lost`](crate::ErrorKind::Lost) if a ticket holds nothing any more, and from
+    ///   [`Migrate`](crate::layers::Migrate) if one of its two locks is lost right after the grant.
     /// - [`QueueFull`](crate::ErrorKind::QueueFull), [`Denied`](crate::ErrorKind::Denied) and
     ///   [`Protocol`](crate::ErrorKind::Protocol) as their names say.
     ///

@@ -168,11 +168,13 @@ impl AcquireRequest {
     }
 
     /// Keeps the lock held at least this long after the acquisition, even if it is released sooner. Default:
-    /// zero, at most 24 h.
+    /// zero, at most 24 h, and on a quorum of Redis masters at most its `rejoin-delay`.
     ///
     /// For jobs that must not run twice within a period although their clocks differ. A release within that
     /// time lets the lease expire and does not wait for it. A lock that lives with a session or a connection
-    /// is kept by this process instead, and [`shutdown`](crate::DistributedLock::shutdown) waits for that.
+    /// is kept by this process instead, and [`shutdown`](crate::DistributedLock::shutdown) waits for that. A lock
+    /// whose guard reached no caller, because the request was dropped or another of several keys was not granted,
+    /// is released at once.
     #[must_use]
     pub fn with_min_hold(self, min_hold: Duration) -> Self {
         self.change(|options| options.min_hold = min_hold)

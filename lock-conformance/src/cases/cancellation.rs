@@ -21,6 +21,18 @@ pub async fn acquire_dropped_before_it_reads_the_answer_leaves_nothing(case: Cas
     acquire_dropped(case, When::Woken).await;
 }
 
+/// A request with a min hold that is dropped when its answer has come, for every poll: nobody held the lock.
+pub async fn acquire_dropped_before_it_reads_the_answer_has_no_min_hold(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let request = case.request(&key).with_min_hold(SOON * 3);
+    for polls in 1.. {
+        if let Some(answer) = answered(polls, When::Woken, client.acquire(&request)).await {
+            return answer.expect("it is granted").abandon();
+        }
+        case.assert_nothing_left(&client, &key).await;
+    }
+}
+
 async fn acquire_dropped(case: Case, when: When) {
     let (client, key) = (case.client().await, case.key());
     for polls in 1.. {

@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::guard::Undelivered;
 use crate::lease::RenewalScheduler;
 
 use self::background::Background;
@@ -212,7 +213,7 @@ impl Engine {
             let _end = end;
             let answer = tokio::select! {
                 biased;
-                answer = work => answer,
+                answer = work => answer.map(Undelivered::new),
                 () = caller.closed() => return,
             };
             // A caller that is gone by now has the answer dropped here.
@@ -225,10 +226,11 @@ impl Engine {
         };
         let answer = answer.await;
         abandoned.ended = None;
-        answer.unwrap_or_else(|_| {
+        let answer = answer.unwrap_or_else(|_| {
             let message = "the task of this request has panicked";
             Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
-        })
+        });
+        answer.map(Undelivered::deliver)
     }
 
     /// Runs a release with its first poll made here: what needs no I/O is done on return.

@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::held_lease::HeldLease;
-use crate::engine::Moment;
 
 /// A warning before the lock is lost; see [`LockGuard::expiring`](crate::LockGuard::expiring).
 ///
@@ -53,22 +52,16 @@ impl Expiring {
 }
 
 async fn wait(hold: Arc<HeldLease>, ahead: Duration) {
-    while let Some(until) = hold.deadline() {
-        let until = until.min(hold.max_until());
-        let now = hold.engine().now();
-        let left = until.since(now);
-        if left <= ahead {
+    while let Some(warning) = hold.warning_at(ahead) {
+        let left = warning.since(hold.engine().now());
+        if left.is_zero() {
             return;
         }
         // Renewals move the deadline on, so it is looked at again when the old one is near. A lock
         // without a deadline can still be lost or get one.
-        let pause = match until {
-            Moment::NEVER => RECHECK_INTERVAL,
-            _ => (left - ahead).min(RECHECK_INTERVAL),
-        };
         tokio::select! {
             _ = hold.lost() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(left.min(RECHECK_INTERVAL)) => {}
         }
     }
 }

@@ -11,6 +11,7 @@ mod multi;
 mod pending;
 mod release;
 mod ticket;
+mod undelivered;
 mod validity;
 
 use std::fmt;
@@ -29,10 +30,12 @@ use crate::lost_reason::LostReason;
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
-use self::release::{Detachable, release_in_background, release_lease};
+use self::release::{Detachable, release_both, release_in_background, release_lease};
 
 pub(crate) use self::held_lease::HeldLease;
+pub(crate) use self::multi::first;
 pub(crate) use self::release::{HandOver, ReleaseHook, ReleasedLease};
+pub(crate) use self::undelivered::Undelivered;
 
 pub use self::expiring::Expiring;
 pub use self::lost::LostSignal;
@@ -137,7 +140,9 @@ impl LockGuard {
     /// A future that is ready when the lock expires, or its max hold ends, in `ahead` or less, or when it is
     /// no longer held.
     ///
-    /// A renewal postpones the end of the lease. For work that must stop before the lock is lost.
+    /// A renewal postpones the end of the lease. Where a waiter gets a first lease that is shorter than the ttl
+    /// (Redis), the first renewal extends it soon: until then `ahead` is at most two fifths of that lease, unless
+    /// the renewal fails. For work that must stop before the lock is lost.
     pub fn expiring(&self, ahead: Duration) -> Expiring {
         Expiring::new(Arc::clone(self.hold()), ahead)
     }
@@ -324,26 +329,21 @@ impl LockGuard {
     pub async fn release(mut self) -> Result<Released> {
         let hold = self.take();
         let (engine, key) = (hold.engine().clone(), hold.named().clone());
-        let mut old = None;
-        let released = if hold.leave() {
-            // From here on neither lease is renewed, however long the other release takes.
-            old = end_old(&hold);
-            let work = Detachable::new(engine, release_lease(hold));
-            work.await.map_err(|e| e.with_key(&key))
-        } else if hold.is_held() {
-            // An outer guard of the same owner still holds the lock.
-            Ok(Released::Clean)
-        } else {
-            Ok(Released::AlreadyLost)
-        };
-        match old {
-            // The old lock is released last: others acquire it first, and then find the new one free.
-            Some(old) => match (released, old.await.map_err(|e| e.with_key(&key))) {
-                (Ok(Released::Clean), old) => old,
-                (released, _) => released,
-            },
-            None => released,
+        if !hold.leave() {
+            return Ok(match hold.is_held() {
+                // An outer guard of the same owner still holds the lock.
+                true => Released::Clean,
+                false => Released::AlreadyLost,
+            });
         }
+        // From here on neither lease is renewed, however long the other release takes.
+        let old = end_old(&hold);
+        let release = release_lease(hold);
+        let released = match old {
+            Some(old) => release_both(&engine, release, old).await,
+            None => Detachable::new(engine, release).await,
+        };
+        released.map_err(|e| e.with_key(&key))
     }
 
     /// Stops renewing and sends nothing: the lock stays held until its lease expires, or its session or
@@ -369,7 +369,7 @@ impl LockGuard {
         self.hold.take().expect("BUG: a guard ends once")
     }
 
-    fn lost_error(&self, reason: LostReason) -> Error {
+    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
         self.named(Error::lost(reason))
     }
 
@@ -400,6 +400,13 @@ impl LockGuard {
 
     pub(crate) fn shared_hold(&self) -> &Arc<HeldLease> {
         self.hold()
+    }
+
+    /// Ends a guard that no caller has received.
+    fn end_undelivered(mut self) {
+        if let Some(hold) = self.hold.take().filter(|hold| hold.leave_undelivered()) {
+            release_dropped(hold);
+        }
     }
 
     /// Assigns the lock, which is not used yet, to `request`; `None` if it is already lost, or the backend
@@ -495,17 +502,22 @@ fn end_old(hold: &HeldLease) -> Option<Detachable> {
     released
 }
 
+/// Releases the lock of a dropped guard in the background.
+fn release_dropped(hold: Arc<HeldLease>) {
+    // Dropped, it goes on in the background.
+    let _old = end_old(&hold);
+    let engine = hold.engine().clone();
+    let released = release_lease(hold);
+    engine.detach(Box::pin(async move {
+        // The outcome has no reader; `release_lease` has logged it.
+        drop(released.await);
+    }));
+}
+
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
-            // Dropped, it goes on in the background.
-            let _old = end_old(&hold);
-            let engine = hold.engine().clone();
-            let released = release_lease(hold);
-            engine.detach(Box::pin(async move {
-                // The outcome has no reader; `release_lease` has logged it.
-                drop(released.await);
-            }));
+            release_dropped(hold);
         }
     }
 }

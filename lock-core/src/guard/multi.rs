@@ -141,8 +141,8 @@ impl MultiGuard {
     }
 }
 
-/// The output of the first future that is ready.
-async fn first<F: Future + Unpin>(mut futures: Vec<F>) -> F::Output {
+/// The output of the first future that is ready; never, if there are none.
+pub(crate) async fn first<F: Future + Unpin>(mut futures: Vec<F>) -> F::Output {
     std::future::poll_fn(|cx| {
         let mut polled = futures.iter_mut().map(|future| Pin::new(future).poll(cx));
         polled.find(Poll::is_ready).unwrap_or(Poll::Pending)

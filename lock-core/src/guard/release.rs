@@ -147,6 +147,26 @@ async fn finish_hand_over(
     answer.unwrap_or_else(|_| (Err(silent()), "failed"))
 }
 
+/// Releases a lock on two backends as one task of the engine, since waiters of this process depend on both: the
+/// caller may keep the future of its release without polling it.
+pub(super) async fn release_both(
+    engine: &Engine,
+    new: ReleaseFuture,
+    old: Detachable,
+) -> Result<Released> {
+    let (done, answer) = oneshot::channel();
+    engine.detach(Box::pin(async move {
+        // The old lock is released last: others acquire it first, and then find the new one free.
+        let released = match (new.await, old.await) {
+            (Ok(Released::Clean), old) => old,
+            (released, _) => released,
+        };
+        // A caller that is gone does not need it.
+        drop(done.send(released));
+    }));
+    answer.await.unwrap_or_else(|_| Err(silent()))
+}
+
 async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
     let limit = release_timeout(hold.timing().ttl());
     let released = hold.engine().within(limit, hold.release()).await;
@@ -261,7 +281,7 @@ async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
 /// Sets the lease to the rest of the min hold.
 async fn final_renewal(hold: &HeldLease) -> Result<LeaseState> {
     let (mut request, renewer) = hold
-        .renewal_request(hold.min_hold_left())
+        .renewal_request(hold.min_hold_left().max(MIN_LEASE))
         .expect("BUG: a renewed lease can be renewed");
     request.rule = TtlRule::Exactly;
     let (limit, requests) = (hold.timing().attempt_timeout(), [request]);
@@ -269,6 +289,10 @@ async fn final_renewal(hold: &HeldLease) -> Result<LeaseState> {
     let answer = renewal.await.and_then(|mut answers| answers.pop());
     answer.unwrap_or_else(|| Err(silent()))
 }
+
+/// Shortest lease to ask for. The min hold may end after the decision to keep it, and a server may refuse a
+/// lease of no time, or end the leases of others by it.
+const MIN_LEASE: Duration = Duration::from_millis(1);
 
 /// Retries the final renewal until the server has answered one sent after `settled`. Without such a reply
 /// by the end of the min hold, the lease may still be an extended one, and is released.

@@ -86,20 +86,21 @@ impl LockGuard {
         // Read first, so that the ticket ends no later than the lease.
         let wall = SystemTime::now();
         let given_up = hold.give_up().map_err(Error::lost)?;
+        let id = *id;
+        let hold = self.take();
+        hold.leave();
         let left = given_up.until.since(hold.engine().now());
         let after = |left| wall.checked_add(left).unwrap_or(wall);
         let ticket = Ticket {
             backend: hold.engine().backend().into(),
             key: hold.named().clone(),
-            lease: *id,
+            lease: id,
             ttl: hold.timing().ttl(),
             token: hold.token(),
             min_hold: hold.min_hold_left(),
             valid_until: after(left),
             ends: after(hold.longest_left()),
         };
-        let hold = self.take();
-        hold.leave();
         // From here on another process has the lock, so local waiters must ask the server.
         hold.notify_queue();
         hold.emit_released(Some(given_up.at), "ticket");

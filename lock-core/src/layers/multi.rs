@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::LockGuard;
+use crate::guard::{LockGuard, Undelivered, first};
 use crate::lock::DistributedLock;
 use crate::mode::Wait;
 use crate::request::AcquireRequest;
@@ -18,7 +18,8 @@ use crate::request::AcquireRequest;
 /// # Errors
 ///
 /// [`InvalidConfig`](ErrorKind::InvalidConfig) at once for more requests than the
-/// [connections](crate::Capabilities::max_locks) suffice for. Otherwise the error of the first
+/// [connections](crate::Capabilities::max_locks) suffice for. [`Lost`](ErrorKind::Lost) if a lock is lost
+/// while the next ones are waited for. Otherwise the error of the first
 /// request that fails. It is [`Contended`](ErrorKind::Contended) if earlier keys used most of the
 /// wait, and the server did not answer in the rest.
 ///
@@ -50,16 +51,32 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
             None => wait,
         };
         let used = began.elapsed();
-        let acquired = lock.acquire(&request.clone().with_wait(left)).await;
-        guards.push(acquired.map_err(|error| match left {
+        let request = request.clone().with_wait(left);
+        let acquired = tokio::select! {
+            acquired = lock.acquire(&request) => acquired,
+            error = loss(&guards) => Err(error),
+        };
+        let acquired = acquired.map_err(|error| match left {
             // What is left is short, and those before have had the better part of the wait.
             Wait::AtMost(left) if left < MIN_LEFT && left < used => used_up(error),
             _ => error,
-        })?);
+        });
+        guards.push(Undelivered::new(acquired?));
     }
     // One that was lost while the others were waited for is not held together with them.
-    guards.iter().try_for_each(LockGuard::ensure_held)?;
-    Ok(guards)
+    guards.iter().try_for_each(|guard| guard.ensure_held())?;
+    Ok(guards.into_iter().map(Undelivered::deliver).collect())
+}
+
+/// The error of the first of the locks that is lost; never, if there are none.
+async fn loss(guards: &[Undelivered<LockGuard>]) -> Error {
+    let losses = guards.iter().map(|guard| {
+        Box::pin(async move {
+            let reason = guard.lost().await;
+            guard.lost_error(reason)
+        })
+    });
+    first(losses.collect()).await
 }
 
 /// In less, a server that is well may not have answered.

@@ -32,7 +32,8 @@ pub trait Renewer: fmt::Debug + Send + Sync + 'static {
     /// future.
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>>;
 
-    /// The longest ttl that a lease may be renewed for. Default:
+    /// The longest ttl that a lease may be renewed for. The backend refuses requests with a longer ttl or min
+    /// hold. Default:
     /// [`AcquireRequest::MAX_TTL`](crate::AcquireRequest::MAX_TTL).
     fn max_ttl(&self) -> Duration {
         AcquireRequest::MAX_TTL

@@ -129,8 +129,12 @@ impl MemoryStore {
 
     /// Takes the lock from its holders, and reports `reason` to them if there is one.
     pub(super) fn evict(&self, key: &LockKey, reason: Option<LostReason>) -> Option<LockInfo> {
-        let info = self.table(|now, table| table.info(now, key));
-        let evicted = self.change(key, |now, table, _| table.evict(now, key));
+        // In one step: another holder in between would be evicted and not reported.
+        let (info, evicted) = self.change(key, |now, table, _| {
+            let info = table.info(now, key);
+            let (evicted, granted) = table.evict(now, key);
+            ((info, evicted), granted)
+        });
         if let Some(reason) = reason {
             evicted.iter().for_each(|control| control.lose(reason));
         }

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::AcquireRequest;
+use polylock_core::engine::Engine;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 
-use super::support::{Wrapper, key, left, memory, queued, secs, settle, start, try_start};
+use super::support::{
+    Wrapper, drop_after_a_poll, is_free, key, left, memory, queued, secs, settle, start, try_start,
+};
 
 #[tokio::test(start_paused = true)]
 async fn short_work_is_handed_over_for_a_while() {
@@ -107,6 +110,54 @@ async fn min_hold_is_kept_against_waiters_of_the_same_process() {
         after >= secs(20),
         "a waiter of the process was let in after {after:?} of 20 s of min hold"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_is_gone_when_it_gets_the_lock_keeps_it_for_no_min_hold() {
+    let (store, locks) = queued();
+    let request = || AcquireRequest::new(key()).with_min_hold(secs(60));
+    let first = locks.lock("k").await.unwrap();
+    let gone = start(&locks, request());
+    settle().await;
+    drop(first);
+    // It has been sent its guard, and has not looked.
+    gone.abort();
+    settle().await;
+    assert!(is_free(&store).await);
+
+    let first = locks.lock("k").await.unwrap();
+    let [gone, next] = [(); 2].map(|()| start(&locks, request()));
+    settle().await;
+    drop(first);
+    gone.abort();
+    settle().await;
+    assert!(next.is_finished(), "the lock has not passed on");
+}
+
+/// As on the backends whose waiters run on the engine.
+#[tokio::test(start_paused = true)]
+async fn a_grant_on_the_engine_to_a_caller_that_is_gone_has_no_min_hold() {
+    let store = memory();
+    let engine = Engine::on_current_runtime("memory");
+    let locks = Wrapper::new(&store, move |inner, request| {
+        let engine = engine.clone();
+        async move {
+            let granted = engine.run(async move { inner.acquire(&request).await });
+            granted.await
+        }
+    });
+    let held = store.lock("k").await.unwrap();
+    let request = AcquireRequest::new(key()).with_min_hold(secs(60));
+    let mut waiting = locks.acquire(&request);
+    drop_after_a_poll(&mut waiting).await;
+    assert_eq!(store.waiters(&key()), 1);
+    held.release().await.unwrap();
+    settle().await;
+    assert_eq!(store.waiters(&key()), 0);
+    assert!(!is_free(&store).await, "it is granted");
+    drop(waiting);
+    settle().await;
+    assert!(is_free(&store).await);
 }
 
 #[tokio::test(start_paused = true)]

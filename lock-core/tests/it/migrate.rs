@@ -15,7 +15,7 @@ use polylock_core::{LostReason, Owner, Wait};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::support::{in_time, is_free, key, secs, settle, suspendable};
+use super::support::{drop_after_a_poll, in_time, is_free, key, secs, settle, suspendable};
 
 /// Two stores, and processes that use one of them or both.
 struct Move {
@@ -246,6 +246,20 @@ async fn the_old_one_is_not_renewed_while_the_release_of_the_new_one_hangs() {
     assert_eq!(released.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(both.shutdown(secs(60)).await);
     assert_eq!(stores.is_free().await, (true, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_are_released_although_the_release_is_not_polled() {
+    let stores = Move::new();
+    let both = stores.both();
+    let guard = both.lock("k").await.unwrap();
+    let late = Fault::LateReply(secs(1));
+    stores.new.faults().plan(Request::Release, late);
+    let mut release = Box::pin(guard.release());
+    drop_after_a_poll(&mut release).await;
+    let next = both.lock_within("k", secs(10)).await;
+    assert!(next.expect("it is released").is_held());
+    assert_eq!(release.await.unwrap(), Released::Clean);
 }
 
 #[tokio::test(start_paused = true)]

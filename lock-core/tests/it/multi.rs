@@ -4,14 +4,15 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use polylock_core::admin::LockAdmin;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
-use polylock_core::{LostReason, MultiGuard};
+use polylock_core::{LostReason, MultiGuard, Owner};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::support::{Wrapper, memory, millis, secs};
+use super::support::{Wrapper, drop_after_a_poll, in_time, memory, millis, secs, settle};
 
 /// A store, a queue before it, and what the queue asks of it.
 fn queue() -> (Memory, LocalQueue, Arc<AtomicUsize>) {
@@ -120,6 +121,71 @@ async fn a_wait_that_is_used_up_is_contention_and_a_server_that_fails_is_an_outa
         let (refused, ()) = tokio::join!(both.acquire(), release);
         assert_eq!(refused.unwrap_err().kind(), kind, "{fault:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_granted_to_no_caller_has_no_min_hold() {
+    let (store, locks, _) = queue();
+    let held = store.client().lock("b").await.unwrap();
+    let both = || {
+        let both = locks.request_all(["a", "b"]);
+        both.with(|request| request.with_min_hold(secs(60)))
+    };
+    let is_a_free = async || {
+        settle().await;
+        store.client().try_lock("a").await.unwrap().is_some()
+    };
+    assert!(both().try_acquire().await.unwrap().is_none());
+    assert!(is_a_free().await, "b is held");
+    let mut waiting = Box::pin(both().acquire());
+    drop_after_a_poll(&mut waiting).await;
+    assert!(!is_a_free().await, "it waits for b");
+    drop(waiting);
+    assert!(is_a_free().await, "its future is dropped");
+    drop(held);
+    settle().await;
+    both().acquire().await.unwrap().release().await.unwrap();
+    assert!(!is_a_free().await, "both were held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_lost_ends_the_wait_for_the_next_one() {
+    let (store, locks, _) = queue();
+    let held = store.client().lock("b").await.unwrap();
+    let both = locks.request_all(["a", "b"]);
+    let both = both.with(|request| request.with_wait(Wait::Forever));
+    let a = LockKey::new("a").unwrap();
+    let breaks = async {
+        settle().await;
+        let broken = store.break_lock(&a, "for the test").await;
+        assert!(broken.unwrap().is_some(), "it has the first key");
+    };
+    let ends = async { tokio::join!(both.acquire(), breaks) };
+    let (acquired, ()) = in_time("the end of the wait", ends).await;
+    let error = acquired.unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Broken), "{error}");
+    assert_eq!((error.kind(), error.key()), (ErrorKind::Lost, Some(&a)));
+    assert!(held.is_held());
+}
+
+/// The first guard of the owner has its min hold, whatever becomes of the second one.
+#[tokio::test(start_paused = true)]
+async fn a_reentry_that_fails_ends_no_min_hold() {
+    let (store, locks, _) = queue();
+    let _held = store.client().lock("b").await.unwrap();
+    let owner = Owner::new();
+    let outer = locks.request("a").owner(&owner).min_hold(secs(60));
+    let outer = outer.acquire().await.unwrap();
+    let both = locks.request_all(["a", "b"]);
+    let both = both.with(|request| request.with_owner(owner.clone()));
+    let mut waiting = Box::pin(both.acquire());
+    drop_after_a_poll(&mut waiting).await;
+    outer.release().await.unwrap();
+    drop(waiting);
+    settle().await;
+    assert!(store.client().try_lock("a").await.unwrap().is_none());
+    tokio::time::sleep(secs(61)).await;
+    assert!(store.client().try_lock("a").await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use polylock_core::LostReason;
 use polylock_core::admin::LockAdmin;
@@ -11,6 +12,7 @@ use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use tokio::time::Instant;
 
+use super::server::fake::Fake;
 use super::server::lost;
 use super::support::{
     Log, engine, in_time, key, left, manual, memory, millis, plan_all, secs, settle, suspendable,
@@ -442,6 +444,28 @@ async fn a_pushed_grant_is_over_here_before_it_is_over_there() {
         assert!(
             here < there,
             "read {read}: {here:?} left here, {there:?} in the store"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_min_hold_that_ends_during_the_release_asks_for_no_empty_lease() {
+    for read in 1..20 {
+        let clock = Arc::new(SuspendedOnce {
+            clock: VirtualClock::new(),
+            left: AtomicUsize::new(0),
+        });
+        let locks = Fake::with_engine(engine(&clock));
+        let request = locks.request("k").min_hold(secs(10));
+        let guard = request.acquire().await.unwrap();
+        settle().await;
+        clock.left.store(read, Ordering::SeqCst);
+        drop(guard);
+        clock.left.store(0, Ordering::SeqCst);
+        let ttls = locks.state().ttls.clone();
+        assert!(
+            !ttls.contains(&Duration::ZERO),
+            "read {read}: a lease of no time was asked for: {ttls:?}"
         );
     }
 }

@@ -24,7 +24,8 @@ impl QuorumClient {
     /// of several competing clients succeeds.
     pub(super) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         let Self(quorum) = self;
-        quorum.check_ttl(request.ttl())?;
+        // A release within the min hold asks for a lease of the rest of it.
+        quorum.check_ttl(request.ttl().max(request.min_hold()))?;
         let keys = Arc::new(RedisKeys::checked(request.key(), TokenCounter::Lock)?);
         let mut backoff = QuorumBackoff::new(request);
         let is_waiting_writer = request.mode() == Mode::Exclusive && backoff.budget.waits();
@@ -79,7 +80,7 @@ impl Quorum {
         let delay = self.nodes[0].rejoin_delay;
         if !delay.is_zero() && ttl > delay {
             let message = format!(
-                "a ttl of {ttl:?} is longer than a restarted node stays out: raise rejoin-delay, \
+                "a ttl or min_hold of {ttl:?} is longer than a restarted node stays out: raise rejoin-delay, \
                  which is {delay:?}, for all clients"
             );
             return Err(Error::new(ErrorKind::InvalidRequest, message));

@@ -211,13 +211,14 @@ async fn a_renewal_does_not_write_a_lock_again() {
 async fn no_lease_outlasts_the_delay() {
     let nodes = start(3);
     let locks = careful(&nodes).await;
-    let error = assert_error(
-        &locks,
-        &request("a").with_ttl(DELAY + ms(1)),
-        ErrorKind::InvalidRequest,
-    )
-    .await;
-    assert!(error.message().contains("rejoin-delay"), "{error}");
+    let long = DELAY + ms(1);
+    for too_long in [
+        request("a").with_ttl(long),
+        request("a").with_min_hold(long),
+    ] {
+        let error = assert_error(&locks, &too_long, ErrorKind::InvalidRequest).await;
+        assert!(error.message().contains("rejoin-delay"), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

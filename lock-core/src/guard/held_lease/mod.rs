@@ -39,6 +39,8 @@ pub(crate) struct HeldLease {
     min_until: Moment,
     max_until: Moment,
     entries: Entries,
+    /// Whether a guard has ended that a caller had received.
+    delivered: AtomicBool,
     downgrade: tokio::sync::Mutex<()>,
     downgrade_unconfirmed: AtomicBool,
     validity: Validity,
@@ -162,6 +164,7 @@ impl HeldLease {
             min_until: now + request.min_hold(),
             max_until: request.max_hold().map_or(Moment::NEVER, |max| now + max),
             entries: Entries::one(request.mode() == Mode::Exclusive),
+            delivered: AtomicBool::new(false),
             downgrade: tokio::sync::Mutex::default(),
             downgrade_unconfirmed: AtomicBool::new(false),
             validity: Validity::until(deadline),
@@ -235,7 +238,28 @@ impl HeldLease {
         }
     }
 
-    /// The same for users; now, if the lock is not held, and `None` if it has no time limit.
+    /// When the holder is warned, `ahead` of the end of the lock; `None` if it is not held.
+    pub(super) fn warning_at(&self, ahead: Duration) -> Option<Moment> {
+        self.deadline()?;
+        let other = self.counterpart();
+        let other = other.map_or(Moment::NEVER, |other| other.lease_warning_at(ahead));
+        let own = self.lease_warning_at(ahead);
+        Some(own.min(other).min(self.max_until - ahead))
+    }
+
+    /// The same for the end of the lease alone.
+    fn lease_warning_at(&self, ahead: Duration) -> Moment {
+        match self.validity.load() {
+            ValidityState::Held(until) if self.will_be_extended() => {
+                // Late enough for the extension, and in time for the holder if that has no reply.
+                until - ahead.min(until.since(self.since) * 2 / 5)
+            }
+            ValidityState::Held(until) => until - ahead,
+            ValidityState::Ended(_) => Moment::NEVER,
+        }
+    }
+
+    /// [`deadline`](Self::deadline) for users; now, if the lock is not held, and `None` if it has no time limit.
     pub(crate) fn valid_until(&self) -> Option<Instant> {
         match self.deadline() {
             Some(Moment::NEVER) => None,
@@ -275,11 +299,12 @@ impl HeldLease {
         }
     }
 
-    /// Time for which the lock must stay taken although its holder is done.
+    /// Time for which the lock must stay taken although its last guard has left. None, if no caller has
+    /// received a guard.
     pub(crate) fn min_hold_left(&self) -> Duration {
         let kept_until = self.migration().and_then(|migration| migration.kept_until);
         let min_until = kept_until.unwrap_or(self.min_until);
-        if min_until == self.since {
+        if min_until == self.since || !self.delivered.load(Ordering::Relaxed) {
             return Duration::ZERO;
         }
         min_until.since(self.engine.now())
@@ -366,6 +391,13 @@ impl HeldLease {
 
     /// Counts one guard less; true for the last one.
     pub(crate) fn leave(&self) -> bool {
+        // Before the count, so that the last one to leave sees it.
+        self.delivered.store(true, Ordering::Relaxed);
+        self.entries.leave()
+    }
+
+    /// The same for a guard that no caller has received.
+    pub(super) fn leave_undelivered(&self) -> bool {
         self.entries.leave()
     }
 

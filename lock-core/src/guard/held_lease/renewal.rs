@@ -255,6 +255,12 @@ impl HeldLease {
         }
     }
 
+    /// Whether the lease is a first one that is shorter than the ttl, and nothing says yet that it stays so.
+    pub(super) fn will_be_extended(&self) -> bool {
+        let upkeep = self.upkeep();
+        upkeep.provisional && !upkeep.failing
+    }
+
     /// The timing of the current lease, which may be shorter than the requested one.
     pub(super) fn lease_in_hand(&self) -> LeaseTiming {
         match self.validity.load() {

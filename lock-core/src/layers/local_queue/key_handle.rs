@@ -12,7 +12,7 @@ use super::{KeyQueues, unanswered};
 use crate::attempt_state::AttemptState;
 use crate::engine::catch_panic;
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::{HandOver, HeldLease, LockGuard, ReleaseHook, ReleasedLease};
+use crate::guard::{HandOver, HeldLease, LockGuard, ReleaseHook, ReleasedLease, Undelivered};
 use crate::key::LockKey;
 use crate::layers::HashedKey;
 use crate::request::AcquireRequest;
@@ -29,7 +29,7 @@ pub(super) enum Wakeup {
     /// It is the contender of this process now.
     Contend(Contender),
     /// It has the lock.
-    Lock(LockGuard),
+    Lock(Undelivered<LockGuard>),
 }
 
 impl KeyHandle {
@@ -123,7 +123,7 @@ impl Wakeups {
         handle.notify(self.next, None);
         for ReentrantWaiter { wakeup, guard } in self.joining {
             // A task that is gone by now drops the guard, and the lock stays with the others.
-            wake(wakeup, Wakeup::Lock(guard));
+            wake(wakeup, Wakeup::Lock(Undelivered::new(guard)));
         }
     }
 }
@@ -157,7 +157,7 @@ impl ReleaseHook for KeyHandle {
                 .set_holder(&guard, &next.request, handovers)
                 .notify(&handle);
             // A task that is gone by now drops the guard, which passes it on from there.
-            wake(next.wakeup, Wakeup::Lock(guard));
+            wake(next.wakeup, Wakeup::Lock(Undelivered::new(guard)));
             None
         }))
     }

@@ -198,7 +198,9 @@ impl LocalQueue {
     ) -> Result<Arrival> {
         match within(deadline, queue).await {
             Some(Some(Wakeup::Contend(contender))) => Ok(Arrival::Contend(contender)),
-            Some(Some(Wakeup::Lock(guard))) if guard.is_held() => Ok(Arrival::Enter(guard)),
+            Some(Some(Wakeup::Lock(guard))) if guard.is_held() => {
+                Ok(Arrival::Enter(guard.deliver()))
+            }
             // The lease expired on its way here, or the task that would hand it over is gone: the
             // task queues again.
             Some(_) => self.handle(request).arrive(request),

@@ -68,6 +68,8 @@ pub(crate) struct State {
     pub(crate) sent: Vec<Call>,
     /// Renewals that arrived.
     pub(crate) renewals: usize,
+    /// The leases that they asked for.
+    pub(crate) ttls: Vec<Duration>,
     /// How long the caller of the last one waits.
     pub(crate) timeout: Duration,
     /// The handle of the latest holder.
@@ -148,6 +150,7 @@ impl State {
 
     fn renew(&mut self, request: &RenewalRequest, now: Moment) -> LeaseState {
         self.renewals += 1;
+        self.ttls.push(request.ttl);
         self.timeout = request.timeout;
         match self.holder {
             Some((id, end)) if self.is_held_by(request.id, now) => {

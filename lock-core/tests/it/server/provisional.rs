@@ -168,3 +168,46 @@ async fn a_first_lease_is_no_longer_than_the_ttl() {
         "what a lease with a ttl of 30 s is good for"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_first_lease_that_is_extended_is_not_warned_of() {
+    let locks = provisional();
+    locks.state().first = Some(secs(3));
+    let guard = locks.lock("k").await.unwrap();
+    let warning = tokio::time::timeout(secs(60), guard.expiring(secs(5)));
+    assert!(warning.await.is_err(), "warned of {guard:?}");
+    assert!(locks.state().renewals > 1);
+
+    let server = provisional();
+    let locks = LocalQueue::new(Arc::new(server.clone()));
+    let first = locks.lock("k").await.unwrap();
+    let next = start(&locks, AcquireRequest::new(key()));
+    settle().await;
+    drop(first);
+    let next = next.await.unwrap();
+    let warning = tokio::time::timeout(secs(60), next.expiring(secs(6)));
+    assert!(warning.await.is_err(), "warned of {next:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_lease_whose_extension_hangs_is_warned_of_in_time() {
+    let locks = provisional();
+    locks.state().first = Some(secs(3));
+    let guard = locks.lock("k").await.unwrap();
+    locks.state().delay = secs(1_000);
+    in_time("the warning", guard.expiring(secs(5))).await;
+    assert!(guard.is_held(), "warned after the loss");
+    let left = left(&guard);
+    assert!(left > secs(1), "{left:?} of 2.7 s are left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_max_hold_of_a_first_lease_is_warned_of_in_time() {
+    let locks = provisional();
+    let request = locks.request("k").max_hold(secs(4));
+    let guard = request.acquire().await.unwrap();
+    let began = Instant::now();
+    guard.expiring(secs(3)).await;
+    let after = began.elapsed();
+    assert!((secs(1)..millis(1_100)).contains(&after), "{after:?}");
+}
