@@ -409,13 +409,16 @@ impl LockGuard {
         }
     }
 
-    /// Assigns the lock, which is not used yet, to `request`; `None` if it is already lost, or the backend
-    /// panics.
+    /// Assigns the lock, which is not used yet, to `request`; `None` if it is already lost, or does not suffice
+    /// for the request, or the backend panics.
     pub(crate) fn reassigned(mut self, request: &AcquireRequest) -> Option<Self> {
         let hold = self.take();
         match hold.give_up() {
             Ok(given_up) => {
-                let next = catch_panic(|| hold.succeed(request, hold.token(), given_up.until));
+                let next = hold
+                    .suffices_for(request)
+                    .then(|| catch_panic(|| hold.succeed(request, hold.token(), given_up.until)));
+                let next = next.flatten();
                 if next.is_none() {
                     release_in_background(&hold);
                 }

@@ -1,8 +1,10 @@
 //! Nodes that have restarted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::servers::{Fsync, RedisNodes, RedisOptions, RedisServer};
+use polylock_core::layers::LocalQueue;
 use polylock_core::{DistributedLock, ErrorKind, LostReason};
 use tokio::time::Instant;
 
@@ -18,7 +20,7 @@ const DELAY: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Clients of this ensemble take no votes of nodes that are younger than the delay.
-async fn careful(nodes: &RedisNodes) -> std::sync::Arc<polylock_redis::Redlock> {
+async fn careful(nodes: &RedisNodes) -> Arc<polylock_redis::Redlock> {
     open(to(nodes).with_rejoin_delay(DELAY).expect("it is in range")).await
 }
 
@@ -219,6 +221,22 @@ async fn no_lease_outlasts_the_delay() {
         let error = assert_error(&locks, &too_long, ErrorKind::InvalidRequest).await;
         assert!(error.message().contains("rejoin-delay"), "{error}");
     }
+}
+
+/// A task that gets the lock from another one of its process asks no node.
+///
+/// On one thread, a task that is spawned is in the queue before the test goes on.
+#[tokio::test]
+async fn no_min_hold_of_a_lock_that_is_handed_over_outlasts_the_delay() {
+    let nodes = start(3);
+    let queue = Arc::new(LocalQueue::new(careful(&nodes).await));
+    let guard = acquire(&*queue, &within(request("a"), TIMEOUT)).await;
+    let (next, too_long) = (Arc::clone(&queue), request("a").with_min_hold(DELAY + ms(1)));
+    let next = tokio::spawn(async move { next.acquire(&too_long).await });
+    tokio::task::yield_now().await;
+    release(guard).await;
+    let error = next.await.expect("no panic").expect_err("it is refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

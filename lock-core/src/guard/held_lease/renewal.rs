@@ -10,6 +10,7 @@ use crate::event::EventKind;
 use crate::lease::{LeaseState, LeaseTiming, Liveness, RenewalRequest, Renewer, Scheduled, Slot};
 use crate::lost_reason::LostReason;
 use crate::mode::Renewal;
+use crate::request::AcquireRequest;
 
 /// The reports of a [`LeaseControl`](crate::LeaseControl).
 impl HeldLease {
@@ -125,6 +126,15 @@ impl HeldLease {
         }
         self.look(now);
         self.reschedule();
+    }
+
+    /// Whether the lease can last for the min hold of a request, so that the request may inherit it. The
+    /// backend refuses other requests.
+    pub(crate) fn suffices_for(&self, request: &AcquireRequest) -> bool {
+        match &self.liveness {
+            Liveness::Renewed { renewer, .. } => request.min_hold() <= renewer.max_ttl(),
+            Liveness::Reported => true,
+        }
     }
 
     /// Begins a renewal for `ttl`, which the server may execute although no answer comes; fails where

@@ -139,7 +139,7 @@ impl ReleaseHook for KeyHandle {
             if !queue.is_held_by(lease.hold()) {
                 return None;
             }
-            let next = queue.successor(lease.hold().timing().ttl());
+            let next = queue.successor(lease.hold());
             next.map(|next| (next, queue.handover_run.handovers + 1))
         });
         let Some((next, handovers)) = found else {

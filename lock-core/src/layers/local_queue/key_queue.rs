@@ -218,15 +218,18 @@ impl KeyQueue {
         self.holder.is_none() || self.handover_run.is_last
     }
 
-    /// The next waiter that is alive and may take a lease from another task of this process.
-    pub(super) fn successor(&mut self, ttl: Duration) -> Option<LocalWaiter> {
+    /// The next waiter that is alive and may take this lease from another task of this process.
+    pub(super) fn successor(&mut self, hold: &HeldLease) -> Option<LocalWaiter> {
         if self.handover_run.is_last {
             return None;
         }
         let head = self.head()?;
         // No renewal makes a lease shorter: one with a shorter ttl would outlast the crash of its holder by
         // what its predecessor asked for.
-        if head.request.ttl() != ttl || !head.request.takes_hand_overs() {
+        if head.request.ttl() != hold.timing().ttl() || !head.request.takes_hand_overs() {
+            return None;
+        }
+        if !hold.suffices_for(&head.request) {
             return None;
         }
         // A lease without renewal would reach its holder half expired.
