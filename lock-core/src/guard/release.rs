@@ -155,12 +155,16 @@ pub(super) async fn release_both(
     old: Detachable,
 ) -> Result<Released> {
     let (done, answer) = oneshot::channel();
+    // A shutdown of the old backend waits for it too.
+    let (old_ends, old_ended) = oneshot::channel::<Infallible>();
+    old.engine.spawn(async move { drop(old_ended.await) });
     engine.detach(Box::pin(async move {
         // The old lock is released last: others acquire it first, and then find the new one free.
         let released = match (new.await, old.await) {
             (Ok(Released::Clean), old) => old,
             (released, _) => released,
         };
+        drop(old_ends);
         // A caller that is gone does not need it.
         drop(done.send(released));
     }));
