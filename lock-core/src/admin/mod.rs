@@ -67,9 +67,10 @@ pub trait LockAdmin: Send + Sync {
 
     /// Breaks the lock for all of its holders. Returns the broken lock, or `None` if it was free.
     ///
-    /// The holders lose it as [`Broken`](crate::LostReason::Broken), at their next renewal at the latest,
-    /// or at the end of the lease if they renew it themselves and do not; until then they continue. The
-    /// next holder has a larger fencing token.
+    /// The holders lose it as [`Broken`](crate::LostReason::Broken) with the reply to their next renewal, or
+    /// sooner if the backend notifies them. A holder with [`Renewal::Manual`](crate::Renewal::Manual) that sends
+    /// none loses it as [`Expired`](crate::LostReason::Expired) at the end of its lease. Until then they continue.
+    /// The next holder has a larger fencing token.
     ///
     /// # Errors
     ///

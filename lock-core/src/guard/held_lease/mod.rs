@@ -299,7 +299,7 @@ impl HeldLease {
         }
     }
 
-    /// Time for which the lock must stay taken although its last guard has left. None, if no caller has
+    /// Time for which the lock must stay taken although its last guard has left. Zero, if no caller has
     /// received a guard.
     pub(crate) fn min_hold_left(&self) -> Duration {
         let kept_until = self.migration().and_then(|migration| migration.kept_until);
