@@ -40,7 +40,13 @@ impl EtcdStore {
             let unchanged = Compare::mod_revision(path.as_str(), CompareOp::Equal, mod_revision);
             let put = TxnOp::put(path.as_str(), record.encode(), Some(options));
             let txn = Txn::new().when([unchanged]).and_then([put]);
-            let written = self.connection.txn(txn).await?;
+            let written = match self.connection.txn(txn).await {
+                Err(failure) if !failure.is_ambiguous() => {
+                    ServerLease::revoke(&self.connection, &self.engine, lease.id);
+                    return Err(failure);
+                }
+                written => written?,
+            };
             // Nothing is attached to the lease of a record that was replaced, or was not written.
             let unused = match written.succeeded() {
                 true => former,
