@@ -411,14 +411,9 @@ impl Server {
         };
         let done = self.topology.call(call).await?;
         let broken = reply::optional(&done.value, reply::seen)?;
-        match broken {
-            // The successor of a former master still has the lock, and renews it.
-            Some(_) => self.confirm_change(&done, call.wait, self.timeout).await?,
-            None => {
-                self.confirm_master(&done, Duration::ZERO, self.timeout)
-                    .await?;
-            }
-        }
+        // The successor of a former master may still have the lock, and renew it; also if it is free here,
+        // because of an earlier call that no replica knows.
+        self.confirm_change(&done, call.wait, self.timeout).await?;
         Ok(broken)
     }
 
