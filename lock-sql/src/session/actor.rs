@@ -278,12 +278,13 @@ impl Actor {
                 tracing::warn!("the server has become read-only, another one may be the primary");
                 self.is_over = true;
             }
-            Ok(_) => {}
+            // Also in a process whose sessions are never idle.
+            Ok(_) => self.pool.sweep_seldom(),
             Err(failure) => {
                 tracing::warn!(cause = %failure.cause, "a session with locks does not answer");
                 self.is_over = true;
                 if self.failure_frees_row() {
-                    // The holder is told as soon as if the server had closed it.
+                    // Its holder is notified without delay, as when the server closes the connection.
                     self.connection = None;
                 }
             }
@@ -336,7 +337,7 @@ impl Actor {
         };
         // A deadlock ends the transaction, and with it the lock on its row. A server that has become
         // read-only still has the locks. Either way the connection closes after the holders were
-        // notified.
+        // notified, except after a probe of a row of PostgreSQL, see `probe`.
         let ends_locks = match db_error.class {
             ErrorClass::Conflict => self.context.mode == SqlMode::Row,
             ErrorClass::ReadOnly => true,
