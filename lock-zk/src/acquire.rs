@@ -204,12 +204,8 @@ impl ZkAttempt<'_> {
     async fn look_at_own(&self, node: &ZkNode) -> Result<(), ZkAttemptError> {
         let path = &self.lease.path(node);
         let owns = || async {
-            match self.lease.session.client.list_ephemerals(path).await {
-                Ok(owned) => Ok(owned.contains(path)),
-                // Servers before 3.6.
-                Err(ClientError::Unimplemented) => Ok(true),
-                Err(error) => Err(error.into()),
-            }
+            let owned = self.lease.session.client.list_ephemerals(path).await?;
+            Ok(owned.contains(path))
         };
         match self.retried(self.budget.step(), owns).await? {
             true => Ok(()),

@@ -40,7 +40,10 @@ impl LockAdmin for ZkClient {
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
-        let broken = self.bound(Some(key), self.delete_holders(key)).await?;
+        let is_in_doubt = AtomicBool::new(false);
+        let broken = self.delete_holders(key, &is_in_doubt);
+        let broken = self.bound(Some(key), broken).await;
+        let broken = broken.map_err(|error| with_doubt(error, is_in_doubt))?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
         }
@@ -91,10 +94,14 @@ impl LockAdmin for ZkClient {
         let is_in_doubt = AtomicBool::new(false);
         let written = self.put_record(key, record, &is_in_doubt);
         let written = self.bound(Some(key), written).await;
-        written.map_err(|error| match is_in_doubt.into_inner() {
-            true => error.with_unknown_outcome(),
-            false => error,
-        })
+        written.map_err(|error| with_doubt(error, is_in_doubt))
+    }
+}
+
+fn with_doubt(error: Error, is_in_doubt: AtomicBool) -> Error {
+    match is_in_doubt.into_inner() {
+        true => error.with_unknown_outcome(),
+        false => error,
     }
 }
 
@@ -155,8 +162,13 @@ impl ZkClient {
         Ok(held)
     }
 
-    /// Deletes the nodes of the present holders, and not of the next one.
-    async fn delete_holders(&self, key: &LockKey) -> Result<Option<LockInfo>, ZkFailure> {
+    /// Deletes the nodes of the present holders, and not of the next one; `is_in_doubt` says that one of them
+    /// may be deleted by then.
+    async fn delete_holders(
+        &self,
+        key: &LockKey,
+        is_in_doubt: &AtomicBool,
+    ) -> Result<Option<LockInfo>, ZkFailure> {
         let (session, directory) = (self.session().await?, Directory::of(key));
         let Some(view) = view_now(&session, &directory).await? else {
             return Ok(None);
@@ -165,7 +177,14 @@ impl ZkClient {
             let path = directory.child(&holder.contender.name);
             loop {
                 let deleted = session.client.delete(&path, None).await;
-                match deleted.map_err(ZkFailure::from) {
+                let deleted = deleted.map_err(ZkFailure::from);
+                if deleted
+                    .as_ref()
+                    .map_or_else(ZkFailure::is_ambiguous, |()| true)
+                {
+                    is_in_doubt.store(true, Ordering::Relaxed);
+                }
+                match deleted {
                     Ok(()) => break,
                     Err(failure) if failure.is_no_node() => break,
                     // Deleting it once more changes nothing.

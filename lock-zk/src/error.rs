@@ -199,7 +199,7 @@ impl fmt::Display for ZkAdvice<'_> {
             ClientError::SessionMoved => "the session is used from somewhere else",
             ClientError::Throttled => "ZooKeeper is overloaded and turns requests away",
             ClientError::Unimplemented => {
-                "ZooKeeper does not know a request: the server must be 3.5.3 or later"
+                "ZooKeeper does not know a request: the server must be 3.6 or later"
             }
             error => return write!(f, "ZooKeeper answered with an error: {error}"),
         })

@@ -221,7 +221,7 @@ pub(crate) async fn make_directory(
     path: &str,
     config: &ZooKeeperConfig,
 ) -> Result<(), ZkFailure> {
-    let mut mode = match config.compat {
+    let mode = match config.compat {
         Compat::Kazoo => CreateMode::Persistent,
         _ => CreateMode::Container,
     };
@@ -229,10 +229,6 @@ pub(crate) async fn make_directory(
         let options = mode.with_acls(config.acls());
         match rooted.create(path, &[], &options).await {
             Ok(_) | Err(ClientError::NodeExists) => return Ok(()),
-            // Servers before 3.5.3.
-            Err(ClientError::Unimplemented) if mode == CreateMode::Container => {
-                mode = CreateMode::Persistent;
-            }
             Err(ClientError::NoNode) => make_root(rooted, config).await?,
             Err(error) => return Err(error.into()),
         }

@@ -134,11 +134,9 @@ impl ZkSession {
         now < state.evidence.valid_until()
     }
 
-    /// Whether the session still needs a write as a proof that it lasts.
+    /// Whether a grant needs a write first, as a proof that the session lasts.
     pub(crate) fn is_unproven(&self) -> bool {
-        let now = self.engine.now();
-        let state = self.state();
-        now >= state.evidence.valid_until() && state.evidence.needs_write(now)
+        self.state().evidence.is_too_old(self.engine.now())
     }
 
     /// Commits a write that changes nothing, as a proof that the session lasts.

@@ -116,10 +116,6 @@ impl ZkSession {
                 nodes.retain(|(_, path)| !there.contains(&**path));
                 self.look_at_each(&nodes, |_| false).await
             }
-            // Servers before 3.6.
-            Err(Error::Unimplemented) if is_beaten => {
-                self.look_at_each(&nodes, |node| self.owns(node)).await
-            }
             _ => false,
         }
     }

@@ -124,6 +124,12 @@ impl LivenessEvidence {
         self.needs_quorum && self.committed.is_none_or(is_old)
     }
 
+    /// Whether a lock that is granted now would be lost before heartbeats prove more, although a write would
+    /// prove more at once. A session that only waits commits none.
+    pub(super) fn is_too_old(&self, now: Moment) -> bool {
+        self.valid_until() < now + self.timeout / 2 && self.needs_write(now)
+    }
+
     /// What was asked on a connection that is broken says nothing of the next one.
     pub(super) fn broken(&mut self) {
         self.answered.clear();
@@ -251,6 +257,22 @@ mod tests {
         evidence.shorten(ms(14_000));
         evidence.committed(at(3_100));
         assert_eq!(evidence.valid_until(), at(3_000 + 1_500));
+    }
+
+    #[test]
+    fn a_grant_after_any_wait_leaves_time_for_heartbeats() {
+        for waited in (0..60_000).step_by(50) {
+            let mut evidence = opened(at(0));
+            // While the session only waits, its heartbeats write nothing.
+            for sent in (2_000..waited).step_by(2_000) {
+                evidence.answered(at(sent), at(sent));
+            }
+            if evidence.is_too_old(at(waited)) {
+                evidence.committed(at(waited));
+            }
+            let left = evidence.valid_until().since(at(waited));
+            assert!(left >= ms(7_000), "{left:?} after {waited} ms");
+        }
     }
 
     #[test]

@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 use zookeeper_client::{Acl, AuthId, Permission};
 
 use crate::support::{
-    Place, SESSION, SOON, end_session, granted, is_check, loss, ms, release, release_clean,
-    request, take, token, until, waiting, within,
+    Place, SESSION, SOON, admin, end_session, granted, is_check, key, loss, ms, release,
+    release_clean, request, take, token, until, waiting, within,
 };
 
 /// The session of the node at this place in line.
@@ -153,6 +153,32 @@ async fn a_release_without_an_answer_whose_session_ends_has_an_unknown_outcome()
         place.assert_nothing_left(&[&locks], "a").await;
     }
     place.assert_free("a").await;
+}
+
+/// The first deletion was executed, and the next one fails for another reason.
+#[tokio::test]
+async fn a_break_without_an_answer_whose_session_ends_has_an_unknown_outcome() {
+    let place = Place::new().await;
+    let (holder, locks) = (place.client().await, place.patient().await);
+    let broken = take(&holder, "a").await;
+    let _shows_its_session = take(&locks, "b").await;
+    let ended = session(&place, "b", 0).await;
+    let is_deletion = |command: &Command| command.is("DELETE");
+    let lost = Fate::LostReply(Then::Cut);
+    let planned = place.proxy().plan(is_deletion, lost);
+    // The repeated request waits for another connection.
+    place.proxy().refuse();
+    let breaking = tokio::spawn(async move { admin(&*locks).break_lock(&key("a"), "test").await });
+    planned.met(SOON).await;
+    place.contenders("a", 0).await;
+    end_session(place.port(), ended);
+    place.contenders("b", 0).await;
+    place.proxy().accept();
+    let error = breaking.await.expect("no panic");
+    let error = error.expect_err("nothing was answered");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert_eq!(loss(&broken).await, LostReason::Broken);
 }
 
 /// The first deletion may have been executed. The release in the background is refused as well, and ends.
