@@ -27,7 +27,7 @@ use crate::waiting::{AcquiredKeys, LockWait, WaitOutcome};
 pub(crate) struct AcquireArgs {
     /// Name of the lock
     pub(crate) key: String,
-    /// Length of the lease [default: that of the configuration, or 60s]
+    /// Length of the lease [default: that of the configuration, or 30s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub(crate) struct RenewArgs {
     /// Id that `acquire` printed
     #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
     pub(crate) lease: LeaseText,
-    /// Length of the lease from now on [default: that of the configuration, or 60s]
+    /// Length of the lease from now on [default: that of the configuration, or 30s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
 }
@@ -145,7 +145,7 @@ fn request(
 fn ttl(wanted: Option<Duration>, backend: &BackendUrl) -> Duration {
     wanted
         .or(backend.lock_settings.ttl)
-        .unwrap_or(Duration::from_secs(60))
+        .unwrap_or(AcquireRequest::DEFAULT_TTL)
 }
 
 /// The refusal of a backend whose locks outlive no process.
