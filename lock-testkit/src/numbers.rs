@@ -1,12 +1,12 @@
-//! Numbers that processes keep from each other, such as ports.
+//! Numbers that one process at a time may use, such as ports.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::ops::Range;
 use std::process;
 
-/// Takes one of the numbers that is free, and keeps it from the other users of the same directory of the
-/// temporary one, by a lock on a file of its name that ends with the file or with this process.
+/// Reserves a free number. The reservation is a lock on a file named after it in `directory`, under the
+/// temporary directory. It ends with the returned file or this process.
 pub(crate) fn reserve(
     directory: &str,
     numbers: Range<u16>,

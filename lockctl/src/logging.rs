@@ -22,7 +22,7 @@ pub(crate) fn start(args: &GlobalArgs) {
     };
     let filter = Targets::new()
         .with_default(LevelFilter::WARN)
-        .with_targets(OURS.map(|target| (target, level)));
+        .with_target(OURS, level);
     let colored = anstream::AutoStream::choice(&io::stderr()) != ColorChoice::Never;
     let Ok(writer) = Writer::start("lockctl-log", io::stderr(), Console::missing) else {
         return;
@@ -56,14 +56,8 @@ pub(crate) fn flush() {
     }
 }
 
-/// Targets whose level `-v` raises.
-const OURS: [&str; 5] = [
-    "polylock_core",
-    "polylock_redis",
-    "polylock_sql",
-    "polylock_zk",
-    "polylock",
-];
+/// How the targets begin whose level `-v` raises.
+const OURS: &str = "polylock";
 
 static LOG: OnceLock<Arc<Writer>> = OnceLock::new();
 

@@ -20,8 +20,9 @@ impl LockGuard {
     /// Turns the guard into a ticket, by which another process [adopts](crate::DistributedLockExt::adopt)
     /// the lock.
     ///
-    /// Renewal stops, and nothing is sent. The lease lasts for its remaining time, usually between half
-    /// and nine tenths of the ttl; [`Ticket::valid_until`] says until when. For a longer ticket, call
+    /// Renewal stops, and nothing is sent. The lease lasts for its remaining time: usually between half
+    /// and nine tenths of the ttl, and right after a wait on Redis at most 2.7 s, since the first lease of a
+    /// waiter is short. [`Ticket::valid_until`] says until when. For a longer ticket, call
     /// [`renew_for`](Self::renew_for) before. Tasks of this process that wait for the key do not get the
     /// lease; one of them goes to the server and waits there.
     ///

@@ -18,7 +18,8 @@ pub(crate) struct LockVariables<'a> {
     pub(crate) locks: Vec<(&'a str, Option<FencingToken>)>,
     /// Time until the first of the leases ends; `None` without limit.
     pub(crate) valid_for: Option<Duration>,
-    pub(crate) ttl: Duration,
+    /// Length of the leases; `None` where locks have none.
+    pub(crate) ttl: Option<Duration>,
     pub(crate) backend: &'a BackendUrl,
     /// Name of the backend, such as `sqlite`.
     pub(crate) kind: &'static str,
@@ -58,7 +59,10 @@ impl LockVariables<'_> {
                 "LOCK_OWNER",
                 Some(format!("{}:{}", self.label.host(), self.label.pid())),
             ),
-            ("LOCK_TTL_MS", Some(self.ttl.as_millis().to_string())),
+            (
+                "LOCK_TTL_MS",
+                self.ttl.map(|ttl| ttl.as_millis().to_string()),
+            ),
         ]
     }
 
@@ -84,7 +88,7 @@ mod tests {
         let facts = LockVariables {
             locks: vec![("a", None)],
             valid_for: None,
-            ttl: Duration::from_secs(30),
+            ttl: None,
             backend: &backend,
             kind: "memory",
             label: &Label::decode("host=etl&pid=7"),
@@ -94,6 +98,7 @@ mod tests {
             "LOCK_FENCING_TOKEN",
             "LOCK_FENCING_TOKENS",
             "LOCK_DEADLINE_UNIX_MS",
+            "LOCK_TTL_MS",
         ] {
             assert!(variables.contains(&(name, None)), "{name}");
         }

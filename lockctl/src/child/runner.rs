@@ -63,7 +63,7 @@ impl Runner {
                 .map(|guard| (guard.key().as_str(), guard.fencing_token()))
                 .collect(),
             valid_for: locks.valid_for(),
-            ttl: self.ttl,
+            ttl: (capabilities.bound == LockLifetime::Lease).then_some(self.ttl),
             backend: &self.backend,
             kind: capabilities.backend,
             label: &self.label,

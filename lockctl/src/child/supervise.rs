@@ -63,7 +63,7 @@ const TIME_TO_KILL: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug)]
 struct Stopping {
     why: Stop,
-    /// When patience ends, `None` once it has.
+    /// When the command is killed, `None` once it is.
     kill_at: Option<Instant>,
 }
 
@@ -78,7 +78,7 @@ impl CommandWatch<'_> {
     /// Waits for the command to end, passes signals on, and stops it when a lock is lost.
     pub(crate) async fn until_the_end(mut self, signals: &mut Signals) -> io::Result<Ending> {
         let mut lost = pin!(self.locks.lost());
-        let mut expiring = pin!(is_time_to_stop(self.locks, self.rules.kill_after));
+        let mut expiring = pin!(time_to_stop(self.locks, self.rules.kill_after));
         let max_run = self.rules.max_run;
         let max_run = max_run.and_then(|time| Instant::now().checked_add(time));
         let stops = self.rules.on_lost == LostAction::Term;
@@ -177,8 +177,8 @@ impl CommandWatch<'_> {
             "lost",
             json!({ "keys": self.locks.keys(), "reason": "expiring" }),
         );
-        let patience = left.min(self.rules.kill_after);
-        self.stop_or_hasten(Stop::Expiring, patience, before)
+        let within = left.min(self.rules.kill_after);
+        self.stop_or_hasten(Stop::Expiring, within, before)
     }
 
     /// At the end of its max hold a lock may be released at once, unlike a lease, which lasts a little
@@ -194,13 +194,13 @@ impl CommandWatch<'_> {
             "lost",
             json!({ "keys": self.locks.keys(), "reason": reason }),
         );
-        let patience = left.saturating_sub(TIME_TO_KILL.min(left / 2));
-        let patience = patience.min(self.rules.kill_after);
-        self.stop_or_hasten(Stop::MaxHold, patience, before)
+        let within = left.saturating_sub(TIME_TO_KILL.min(left / 2));
+        let within = within.min(self.rules.kill_after);
+        self.stop_or_hasten(Stop::MaxHold, within, before)
     }
 
     fn stop_lost(&self, reason: LostReason, before: Option<Stopping>) -> Stopping {
-        let patience = match reason {
+        let within = match reason {
             // The time is over by our own clock: there is none left for the command.
             LostReason::Expired | LostReason::MaxHold | LostReason::Unreachable => Duration::ZERO,
             _ => self.rules.kill_after,
@@ -208,18 +208,18 @@ impl CommandWatch<'_> {
         let why = Stop::Lost(reason);
         Stopping {
             why,
-            ..self.stop_or_hasten(why, patience, before)
+            ..self.stop_or_hasten(why, within, before)
         }
     }
 
-    /// Stops the command because of its lock, or ends the patience of a stop that is under way earlier.
-    fn stop_or_hasten(&self, why: Stop, patience: Duration, before: Option<Stopping>) -> Stopping {
+    /// Stops the command because of its lock, or kills it sooner if a stop is under way.
+    fn stop_or_hasten(&self, why: Stop, within: Duration, before: Option<Stopping>) -> Stopping {
         match before {
             Some(before) => Stopping {
-                kill_at: before.kill_at.map(|at| at.min(Instant::now() + patience)),
+                kill_at: before.kill_at.map(|at| at.min(Instant::now() + within)),
                 ..before
             },
-            None => self.stop(why, self.rules.signal_on_lost, patience),
+            None => self.stop(why, self.rules.signal_on_lost, within),
         }
     }
 
@@ -237,8 +237,8 @@ impl CommandWatch<'_> {
         }
     }
 
-    fn stop(&self, why: Stop, signal: Signal, patience: Duration) -> Stopping {
-        if patience.is_zero() {
+    fn stop(&self, why: Stop, signal: Signal, within: Duration) -> Stopping {
+        if within.is_zero() {
             self.console.note("killing the command");
             self.send(Signal::KILL);
             return Stopping { why, kill_at: None };
@@ -246,14 +246,14 @@ impl CommandWatch<'_> {
         self.console.note(format_args!(
             "stopping the command: {} now, KILL in {}",
             name(signal),
-            human(patience)
+            human(within)
         ));
         self.send(signal);
         // A command that is stopped by job control would not see the signal.
         self.send(Signal::CONT);
         Stopping {
             why,
-            kill_at: Some(Instant::now() + patience),
+            kill_at: Some(Instant::now() + within),
         }
     }
 
@@ -321,7 +321,7 @@ impl CommandWatch<'_> {
 ///
 /// A lock that lives with a session may never be valid for as long as its ttl, so two fifths of what is left
 /// are enough. The first lease after a wait may be shorter than the later ones, so the time may grow.
-async fn is_time_to_stop(locks: &CommandLocks<'_>, kill_after: Duration) {
+async fn time_to_stop(locks: &CommandLocks<'_>, kill_after: Duration) {
     let wanted = kill_after.max(TIME_TO_KILL);
     let mut ahead = Duration::ZERO;
     while ahead < wanted {

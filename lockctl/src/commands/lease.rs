@@ -27,7 +27,7 @@ use crate::waiting::{AcquiredKeys, LockWait, WaitOutcome};
 pub(crate) struct AcquireArgs {
     /// Name of the lock
     pub(crate) key: String,
-    /// Length of the lease [default: that of the configuration, or 60s]
+    /// Length of the lease [default: that of the configuration, or 30s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub(crate) struct RenewArgs {
     /// Id that `acquire` printed
     #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
     pub(crate) lease: LeaseText,
-    /// Length of the lease from now on [default: that of the configuration, or 60s]
+    /// Length of the lease from now on [default: that of the configuration, or 30s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
 }
@@ -91,7 +91,7 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
         acquired: &AcquiredKeys::default(),
     };
     let exit = match waiting
-        .wait_for(locks.acquire(&request), &mut signals)
+        .wait_for(acquire_in_full(&*locks, &request), &mut signals)
         .await
     {
         Ok(WaitOutcome::Acquired(guard)) => hand_out(app, &*locks, guard).await,
@@ -101,6 +101,26 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
     };
     locks.shutdown(SHUTDOWN).await;
     exit
+}
+
+/// Acquires, and extends a first lease that is much shorter than the ttl, such as that of a waiter on Redis:
+/// nothing extends it once this process has ended.
+///
+/// # Cancel safety
+///
+/// A dropped future leaves the queue, or releases the lock in the background.
+async fn acquire_in_full(
+    locks: &dyn DistributedLock,
+    request: &AcquireRequest,
+) -> polylock::Result<LockGuard> {
+    let guard = locks.acquire(request).await?;
+    let now = tokio::time::Instant::now();
+    let valid_until = guard.valid_until();
+    if valid_until.is_some_and(|until| until < now + request.ttl() / 2) {
+        // An error drops the guard, which releases the lock.
+        guard.renew().await?;
+    }
+    Ok(guard)
 }
 
 fn request(
@@ -125,7 +145,7 @@ fn request(
 fn ttl(wanted: Option<Duration>, backend: &BackendUrl) -> Duration {
     wanted
         .or(backend.lock_settings.ttl)
-        .unwrap_or(Duration::from_secs(60))
+        .unwrap_or(AcquireRequest::DEFAULT_TTL)
 }
 
 /// The refusal of a backend whose locks outlive no process.

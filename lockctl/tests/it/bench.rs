@@ -230,3 +230,15 @@ fn backends_of_a_configuration_file_are_measured_side_by_side() {
     assert!(is_named, "{said}");
     assert!(place.file("two.db").exists(), "{said}");
 }
+
+#[test]
+fn a_configuration_file_alone_names_its_default_backend() {
+    let place = Place::new();
+    place.write("locks.toml", "[backend.one]\nurl = \"sqlite:one.db\"\n");
+    let options = "--workload uncontended --contenders 1 --no-bare --json run.json";
+    let said = said(&place, &format!("--config locks.toml {options}"));
+    let report = report(&place, "run.json");
+    let targets = report["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), 1, "{said}");
+    assert!(place.file("one.db").exists(), "{said}");
+}

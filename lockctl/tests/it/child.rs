@@ -92,7 +92,7 @@ const LIVES_ON: &str = "exec setpriv --pdeathsig clear sh -c 'touch cleared; exe
 #[test]
 fn a_command_that_outlives_lockctl_and_its_lease_meets_the_next_one() {
     let place = Place::new();
-    let mut process = place.hold("--ttl 1s k", LIVES_ON);
+    let mut process = place.hold("--ttl 5s k", LIVES_ON);
     place.until_there("cleared");
     process.signal(Signal::KILL);
     assert_eq!(process.code(), 137);

@@ -109,6 +109,21 @@ fn a_renewed_lease_lasts_longer() {
     assert!(left > 30_000, "{left} ms are left: {shown}");
 }
 
+/// A quorum of Redis masters with default options refuses a longer one.
+#[test]
+fn a_lease_without_a_ttl_has_that_of_run() {
+    let place = Place::new();
+    let assert_short = || {
+        let shown = place.json("inspect k");
+        let left = number(&shown["lock"]["holders"][0], "lease_left_ms");
+        assert!(left <= 30_000, "{left} ms are left: {shown}");
+    };
+    let (lease, _) = acquire(&place, "k");
+    assert_short();
+    place.expect(0, &["renew", "k", "--lease", &lease]);
+    assert_short();
+}
+
 #[test]
 fn a_lock_on_two_backends_is_refused_before_it_is_waited_for() {
     let place = Place::new();

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+#[cfg(feature = "redis")]
 use lock_testkit::servers::{RedisOptions, RedisServer};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
@@ -59,8 +60,21 @@ fn grandchildren_do_not_outlive_a_lost_lock() {
 }
 
 /// The first lease after a wait is shorter than the later ones.
+#[cfg(feature = "redis")]
 #[test]
 fn a_command_that_waited_for_its_lock_gets_all_of_its_time_to_end() {
+    let time = (0..5).find_map(|_| time_to_end_after_a_wait());
+    let time = time.expect("a machine that extends the first lease in one of five rounds");
+    assert!(
+        time > 2_500,
+        "the command was killed {time} ms after its signal"
+    );
+}
+
+/// The milliseconds between the signal and the KILL of a command that has waited for its lock, on a server
+/// that is stopped. `None` if the machine was so busy that the command was stopped under its first lease.
+#[cfg(feature = "redis")]
+fn time_to_end_after_a_wait() -> Option<u64> {
     let (server, place) = (RedisServer::start(RedisOptions::new()), Place::new());
     let backend = format!("--backend {}", server.url());
     let first = place.hold(&format!("{backend} k"), UNTIL_GO);
@@ -71,16 +85,20 @@ fn a_command_that_waited_for_its_lock_gets_all_of_its_time_to_end() {
     place.event("waiting");
     place.go();
     first.expect(0);
-    place.event("renewed");
+    let has = |name: &str| place.events().iter().any(|event| event["event"] == name);
+    until("the lease is extended, or about to end", || {
+        has("renewed") || has("lost")
+    });
+    if has("lost") {
+        return None;
+    }
     server.stop();
     second.expect(79);
-    let at = |event: &str| place.event(event)["unix_ms"].as_u64();
-    let time = at("child_exit").zip(at("lost"));
-    let time = time.map(|(killed, warned)| killed - warned);
-    assert!(
-        time.is_some_and(|ms| ms > 2_500),
-        "the command was killed {time:?} ms after its signal"
-    );
+    let at = |name: &str| {
+        let time = place.event(name)["unix_ms"].as_u64();
+        time.expect("each event has its time")
+    };
+    Some(at("child_exit") - at("lost"))
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod servers {
     mod coordination;
     mod foreign;
     mod keys;
+    mod lease;
     mod schema;
     mod zookeeper;
 }

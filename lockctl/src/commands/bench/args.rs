@@ -15,9 +15,10 @@ use crate::args::duration;
 /// Checks in every measurement that never two hold a lock and that tokens grow: exit 1 if that
 /// fails. Where there are no tokens and nobody holds the lock for long, two are seen by chance alone,
 /// and the notes say so. Of more than 2 million acquisitions in one measurement it keeps and checks a
-/// part, and the notes say how much. Without a target it measures memory and a SQLite file in the
-/// directory for temporary files. LOCK_URL is not measured unless it is named: a benchmark is a load
-/// for its server.
+/// part, and the notes say how much. Without a target it measures the backend of --backend,
+/// --config, --default-backend or --class; without these, memory and a SQLite file in the directory
+/// for temporary files. LOCK_URL is not measured unless it is named: a benchmark is a load for its
+/// server.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {

@@ -12,9 +12,9 @@ use crate::commands::app::App;
 use crate::exit::Exit;
 use crate::output::{CommandFailure, escaped};
 
-/// Takes the targets that are named; else the one of `--backend` or `--default-backend`, though not of
-/// variables, which are set for other commands; else memory and a SQLite file. Returns the directory of
-/// that file too; dropping it deletes the file.
+/// Takes the targets that are named; else the one of `--backend`, `--config`, `--default-backend` or
+/// `--class`, though not of variables, which are set for other commands; else memory and a SQLite file.
+/// Returns the directory of that file too; dropping it deletes the file.
 pub(super) fn choose(
     app: &App,
     args: &MeasureArgs,
@@ -63,7 +63,8 @@ fn chosen(app: &App) -> Result<Option<(String, String)>, CommandFailure> {
     let global = &app.global;
     let ambient = env::var("LOCK_URL").ok();
     let is_ambient = global.backend == ambient && !global.is_backend_option;
-    if global.default_backend.is_none() && global.class.is_none() && is_ambient {
+    let names_backend = global.default_backend.is_some() || global.class.is_some();
+    if is_ambient && !global.is_config_option && !names_backend {
         if ambient.is_some() {
             app.console.note(
                 "measuring memory and SQLite; LOCK_URL is measured by `lockctl bench env:LOCK_URL`",

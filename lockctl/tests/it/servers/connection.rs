@@ -67,3 +67,13 @@ fn acquire_refuses_a_lock_without_a_lease_before_it_waits() {
     let ended = place.expect(78, &format!("{backend} acquire -n k"));
     ended.says(&["use `lockctl run`, which keeps the process"]);
 }
+
+#[test]
+fn a_command_finds_no_ttl_of_a_lock_without_a_lease() {
+    let (place, backend) = (Place::new(), backend());
+    let outer = [("LOCK_TTL_MS", "30000")];
+    let ended = place.expect_with(0, &format!("{backend} run k -- env"), &outer);
+    ended
+        .prints(&["LOCK_KEY=k\n"])
+        .says_nothing_of(&["LOCK_TTL_MS"]);
+}
