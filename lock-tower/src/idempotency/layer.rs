@@ -189,6 +189,9 @@ impl IdempotencyLayer {
     /// Sets what happens to handlers whose client has disconnected. Default:
     /// [`OnDisconnect::RunToCompletion`]: the client will retry with the same key, and half-done work must
     /// not be repeated.
+    ///
+    /// With [`OnDisconnect::Cancel`], a repetition is handled again. A response that the handler has returned
+    /// and the layer has read is stored in any case.
     #[must_use]
     pub fn with_on_disconnect(self, then: OnDisconnect) -> Self {
         self.change(|options| options.common.on_disconnect = then)
