@@ -16,7 +16,8 @@ use super::{Idempotency, KeyScope, ResponseStore};
 /// Handles a request once, and replays its stored response to repetitions.
 ///
 /// Responses are stored under the keys of the locks, so lockers that share a namespace and a store share
-/// responses. The handler finds a [`HeldLock`](crate::HeldLock) and a
+/// responses. The namespace in the URL of the lock service does not separate them: use
+/// `RedisResponses::with_namespace`, or another table. The handler finds a [`HeldLock`](crate::HeldLock) and a
 /// [`PendingResponse`](super::PendingResponse) in the extensions of the request. It must not release the
 /// lock: its response is stored under it.
 ///

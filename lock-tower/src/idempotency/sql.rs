@@ -65,6 +65,9 @@ impl SqlResponses {
     /// The URL is one of sqlx, with the parameters that sqlx knows: `sqlite:/var/lib/shop/shop.db`,
     /// `postgres://me@host/shop`, `mysql://me@host/shop`.
     ///
+    /// Services that share a database, and whose locks differ only in the namespace of their URL, need a table
+    /// each: [`connect_table`](Self::connect_table).
+    ///
     /// # Errors
     ///
     /// [`StoreError`] if the URL is wrong or the feature of its database is off, if the database cannot be

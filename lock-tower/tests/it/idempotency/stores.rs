@@ -107,12 +107,17 @@ async fn memory() {
 
 #[cfg(feature = "redis")]
 mod redis {
+    use std::sync::Arc;
+
     use futures_util::FutureExt as _;
     use lock_testkit::proxy::{Direction, Proxy};
     use lock_testkit::servers::{RedisOptions, RedisServer};
-    use polylock_tower::idempotency::RedisResponses;
+    use polylock_tower::Locker;
+    use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, RedisResponses};
 
     use super::*;
+    use crate::idempotency::support::{Payments, post};
+    use crate::support::{connect, send};
 
     #[tokio::test]
     async fn redis() {
@@ -171,6 +176,48 @@ mod redis {
         assert!(late.is_err(), "{late:?}");
         assert_eq!(get(&store, &key).await, Some(response));
         assert_eq!(proxy.connections(), connections + 1);
+    }
+
+    /// As on staging and in production, which share a server.
+    #[tokio::test]
+    async fn lock_services_with_different_namespaces_share_no_responses() {
+        let server = RedisServer::start(RedisOptions::new());
+        let store = RedisResponses::connect(&server.url()).await.unwrap();
+        let payments = Payments::default();
+        for (namespace, charge) in [("staging", "charge 1"), ("production", "charge 2")] {
+            let locks = connect(&format!("memory:?namespace={namespace}")).await;
+            let locker = Locker::builder(locks, "pay").build().unwrap();
+            let store = Arc::new(store.clone().with_namespace(namespace).unwrap());
+            let layer = IdempotencyLayer::new(locker, store, KeyScope::shared()).unwrap();
+            let service = payments.behind(&layer);
+            for is_replayed in [false, true] {
+                let seen = send(&service, post("a")).await;
+                assert_eq!((&seen.body[..], seen.is_replayed()), (charge, is_replayed));
+            }
+        }
+        assert_eq!(get(&store, &key("pay:/a")).await, None);
+        for namespace in ["", "a:b", "a\n", &"n".repeat(65)] {
+            assert!(
+                store.clone().with_namespace(namespace).is_err(),
+                "{namespace:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn parameters_that_redis_does_not_know_are_refused() {
+        for (url, message) in [
+            ("redis://127.0.0.1:1/?namespace=bank", "`with_namespace`"),
+            (
+                "redis://127.0.0.1:1/?protocol=resp3&db=3",
+                "no parameter `db`",
+            ),
+            ("unix:///absent?db=3&ttl=30s", "no parameter `ttl`"),
+            ("redis://me:1?geheim=@127.0.0.1", "an unknown parameter"),
+        ] {
+            let error = RedisResponses::connect(url).await.unwrap_err().to_string();
+            assert!(error.ends_with(message), "{error}");
+        }
     }
 
     #[tokio::test]
