@@ -21,6 +21,9 @@ use super::{Idempotency, KeyScope, ResponseStore};
 /// [`PendingResponse`](super::PendingResponse) in the extensions of the request. It must not release the
 /// lock: its response is stored under it.
 ///
+/// Put a [`KeyLockLayer`](crate::KeyLockLayer) for the same requests inside of this layer: repetitions then do
+/// not wait for its locks, and its rejections are not stored.
+///
 /// Use it for responses that end: a response is read and stored before the client sees any of it. Do not
 /// use it for gRPC calls, which are `POST` requests without a key.
 ///
@@ -146,6 +149,8 @@ impl IdempotencyLayer {
     /// Default: all except responses that ask for a retry (5xx, 408, 425, 429, and every other 4xx with
     /// `Retry-After`), and except 401 and 403: a client that gains access later would be rejected until the
     /// stored response expires.
+    ///
+    /// A rejection of an inner layer of this crate is never stored, whatever its status.
     #[must_use]
     pub fn with_stored(
         self,

@@ -14,7 +14,7 @@ use tower_service::Service;
 use crate::held_lock::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, join};
 use crate::layer::options::OnDisconnect;
-use crate::layer::{BoxError, LockBody};
+use crate::layer::{BoxError, LockBody, RejectionMark};
 use crate::plain::CallError;
 use crate::rejection::{Reason, Rejection, RequestInfo};
 use crate::service::{ResponseFuture, call, to_completion};
@@ -103,7 +103,8 @@ where
             return Ok((response, None));
         }
         let response = call(inner, request).await.map_err(CallError::Inner)?;
-        if !(options.stored)(response.status(), response.headers()) {
+        let is_rejection = response.extensions().get::<RejectionMark>().is_some();
+        if is_rejection || !(options.stored)(response.status(), response.headers()) {
             return Ok((response.map(LockBody::inner), None));
         }
         let (response, stored) = options.read(&pending, response).await;
