@@ -268,6 +268,18 @@ mod sql {
         keeps_responses_at(&url).await;
     }
 
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_file_is_created_unless_the_url_has_a_mode() {
+        let (url, _directory) = sqlite_url();
+        let existing = format!("{url}?mode=rw");
+        assert!(SqlResponses::connect(&existing).await.is_err());
+        for url in [&url, &existing] {
+            let store = SqlResponses::connect(url).await.unwrap();
+            assert_eq!(get(&store, &key("a")).await, None);
+        }
+    }
+
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
