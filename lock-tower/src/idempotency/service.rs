@@ -1,3 +1,4 @@
+use std::iter::successors;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -323,9 +324,14 @@ where
     }
     match Limited::new(body, limit).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Reason::BodyTooLarge),
+        Err(error) if is_too_large(&*error) => Err(Reason::BodyTooLarge),
         Err(_) => Err(Reason::BodyUnreadable),
     }
+}
+
+/// Whether a limit of this layer, or of a body that an outer layer has limited and wrapped, is exceeded.
+fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
+    successors(Some(error), |&error| error.source()).any(|error| error.is::<LengthLimitError>())
 }
 
 /// Reads the body of a response up to `limit` bytes. Returns the bytes to store (`None` if the body is
