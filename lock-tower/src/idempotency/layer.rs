@@ -16,9 +16,13 @@ use super::{Idempotency, KeyScope, ResponseStore};
 /// Handles a request once, and replays its stored response to repetitions.
 ///
 /// Responses are stored under the keys of the locks, so lockers that share a namespace and a store share
-/// responses. The handler finds a [`HeldLock`](crate::HeldLock) and a
+/// responses. The namespace in the URL of the lock service does not separate them: use
+/// `RedisResponses::with_namespace`, or another table. The handler finds a [`HeldLock`](crate::HeldLock) and a
 /// [`PendingResponse`](super::PendingResponse) in the extensions of the request. It must not release the
 /// lock: its response is stored under it.
+///
+/// Put a [`KeyLockLayer`](crate::KeyLockLayer) for the same requests inside of this layer: repetitions then do
+/// not wait for its locks, and its rejections are not stored.
 ///
 /// Use it for responses that end: a response is read and stored before the client sees any of it. Do not
 /// use it for gRPC calls, which are `POST` requests without a key.
@@ -145,6 +149,8 @@ impl IdempotencyLayer {
     /// Default: all except responses that ask for a retry (5xx, 408, 425, 429, and every other 4xx with
     /// `Retry-After`), and except 401 and 403: a client that gains access later would be rejected until the
     /// stored response expires.
+    ///
+    /// A rejection of an inner layer of this crate is never stored, whatever its status.
     #[must_use]
     pub fn with_stored(
         self,
@@ -189,6 +195,9 @@ impl IdempotencyLayer {
     /// Sets what happens to handlers whose client has disconnected. Default:
     /// [`OnDisconnect::RunToCompletion`]: the client will retry with the same key, and half-done work must
     /// not be repeated.
+    ///
+    /// With [`OnDisconnect::Cancel`], a repetition is handled again. A response that the handler has returned
+    /// and the layer has read is stored in any case.
     #[must_use]
     pub fn with_on_disconnect(self, then: OnDisconnect) -> Self {
         self.change(|options| options.common.on_disconnect = then)

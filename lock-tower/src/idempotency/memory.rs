@@ -11,8 +11,8 @@ use super::{Put, ResponseStore, StoreError, StoredResponse};
 
 /// Stores responses in the memory of this process, for services with one instance and for tests.
 ///
-/// Beyond the limit, the responses that expire first are dropped. A repetition of their requests is
-/// handled again.
+/// Beyond the limit, the responses that expire first are dropped, and a response that alone exceeds it is not
+/// stored. A repetition of their requests is handled again.
 ///
 /// The example of [`IdempotencyLayer`](super::IdempotencyLayer) uses it.
 pub struct MemoryResponses {
@@ -92,6 +92,10 @@ impl ResponseStore for MemoryResponses {
         kept.purge(now);
         if let Some(there) = kept.responses.get(key) {
             return Ok(Put::beside(there, response));
+        }
+        if weight(key, response) > self.max_bytes {
+            // It would evict all others and then itself.
+            return Ok(Put::Stored);
         }
         let end = now.checked_add(retention.min(MAX_KEEP)).unwrap_or(now);
         kept.insert(key, response.clone(), end);

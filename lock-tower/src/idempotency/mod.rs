@@ -48,6 +48,9 @@
 //! - if the lock was lost while it ran (503): its effects are unknown, and the fencing token in
 //!   [`HeldLock`](crate::HeldLock) keeps out its late writes,
 //! - if the lock was lost while its response was stored, and a repetition came before the response was there,
+//! - if its client left before it returned, and the layer is set to
+//!   [cancel](crate::OnDisconnect::Cancel) it then,
+//! - if its process ended before the response was stored,
 //! - if it ran without a lock, because the layer is configured to allow that,
 //! - if the response could not be stored in several attempts: the client gets it, a warning is logged,
 //!   and a repetition is handled again.

@@ -11,14 +11,19 @@ use redis::{
 };
 use tokio::sync::Mutex;
 
+use crate::locker::Namespace;
+
 use super::store::MAX_ATTEMPTS;
 use super::{Put, ResponseStore, StoreError, StoredResponse};
 
 /// Keeps responses in Redis, version 6 or later, on one server or a primary with replicas.
 ///
 /// Redis expires them. If it evicts a response, or loses it in a restart or a failover, a repetition of its
-/// request is handled again: use persistence and `maxmemory-policy noeviction`. The Redis key is
-/// `polylock:response:` and the key of the lock. Clones share a connection.
+/// request is handled again: use persistence and `maxmemory-policy noeviction`. Clones share a connection.
+///
+/// The Redis key is `polylock:response:` and the key of the lock. The namespace in the URL of the lock service
+/// is no part of it: services that share a Redis and differ in that namespace alone need
+/// [`with_namespace`](Self::with_namespace), or each gets the responses of the other.
 ///
 /// A demoted server is left when it refuses a write. Until then, lookups may read it, and it may lack newer
 /// responses: a repetition whose response is missing there is handled again.
@@ -40,17 +45,21 @@ use super::{Put, ResponseStore, StoreError, StoredResponse};
 pub struct RedisResponses {
     client: Client,
     connection: Arc<Mutex<Option<Arc<MultiplexedConnection>>>>,
+    key_prefix: Arc<str>,
 }
 
-const KEY_PREFIX: &[u8] = b"polylock:response:";
+const KEY_PREFIX: &str = "polylock:response:";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl RedisResponses {
     /// Connects to `redis://[user:password@]host[:port][/database]`.
     ///
+    /// It has none of the parameters of a lock URL, such as `namespace`.
+    ///
     /// # Errors
     ///
-    /// [`StoreError`] if the URL is wrong, or if the server cannot be reached within 5 s.
+    /// [`StoreError`] if the URL is wrong or has an unknown parameter, or if the server cannot be reached within
+    /// 5 s.
     ///
     /// # Cancel safety
     ///
@@ -60,9 +69,38 @@ impl RedisResponses {
         let store = Self {
             client: Client::open(url).map_err(unopened)?,
             connection: Arc::default(),
+            key_prefix: KEY_PREFIX.into(),
         };
+        check_parameters(url)?;
         store.connection().await.map_err(unopened)?;
         Ok(store)
+    }
+
+    /// Stores responses under `polylock:responses:<namespace>:` and the key of the lock, apart from those of
+    /// other namespaces and of none. Default: none.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the namespace does not have 1 to 64 bytes, or has a colon or a control character.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use polylock_tower::idempotency::RedisResponses;
+    /// # async fn responses() -> Result<RedisResponses, Box<dyn std::error::Error>> {
+    /// // The locks are those of redis://cache/?namespace=staging.
+    /// let responses = RedisResponses::connect("redis://cache/").await?.with_namespace("staging")?;
+    /// # Ok(responses) }
+    /// ```
+    pub fn with_namespace(mut self, namespace: &str) -> Result<Self, StoreError> {
+        let namespace = Namespace::new(namespace).map_err(|e| StoreError::new(e.message()))?;
+        // No key without a namespace begins like this.
+        self.key_prefix = format!("polylock:responses:{}:", namespace.as_str()).into();
+        Ok(self)
+    }
+
+    fn redis_key(&self, key: &LockKey) -> Vec<u8> {
+        [self.key_prefix.as_bytes(), key.as_bytes()].concat()
     }
 
     async fn connection(&self) -> RedisResult<Arc<MultiplexedConnection>> {
@@ -98,6 +136,34 @@ impl RedisResponses {
         silence.is_over = true;
         result
     }
+}
+
+/// Refuses parameters that the client ignores, such as a namespace.
+fn check_parameters(url: &str) -> Result<(), StoreError> {
+    let Some(parsed) = redis::parse_redis_url(url) else {
+        return Ok(());
+    };
+    let known: &[&str] = match parsed.scheme().ends_with("unix") {
+        true => &["db", "pass", "protocol", "user"],
+        false => &["protocol"],
+    };
+    let mut names = parsed.query_pairs().map(|(name, _)| name);
+    let Some(name) = names.find(|name| !known.contains(&&**name)) else {
+        return Ok(());
+    };
+    // A question mark in a password begins a query as well.
+    let has_secret = url
+        .split_once('?')
+        .is_some_and(|(_, query)| query.contains('@'));
+    Err(StoreError::new(match &*name {
+        "namespace" => {
+            "the URL of a Redis for responses has no `namespace`: call `with_namespace`".to_owned()
+        }
+        name if !has_secret => {
+            format!("the URL of a Redis for responses has no parameter `{name}`")
+        }
+        _ => "the URL of a Redis for responses has an unknown parameter".to_owned(),
+    }))
 }
 
 /// Makes the next command connect anew, unless another connection has replaced `used`.
@@ -148,7 +214,7 @@ impl ResponseStore for RedisResponses {
     async fn get(&self, key: &LockKey) -> Result<Option<StoredResponse>, StoreError> {
         let unread = StoreError::caused_by("a response cannot be read");
         let found: Option<Vec<u8>> = self
-            .ask(Cmd::new().arg("GET").arg(redis_key(key)))
+            .ask(Cmd::new().arg("GET").arg(self.redis_key(key)))
             .await
             .map_err(unread)?;
         found.map(StoredResponse::from_bytes).transpose()
@@ -163,7 +229,9 @@ impl ResponseStore for RedisResponses {
     ) -> Result<Put, StoreError> {
         let millis = u64::try_from(retention.as_millis()).unwrap_or(MAX_RETENTION_MILLIS);
         let mut set = redis::cmd("SET");
-        set.arg(redis_key(key)).arg(response.to_bytes()).arg("NX");
+        set.arg(self.redis_key(key))
+            .arg(response.to_bytes())
+            .arg("NX");
         set.arg("PX").arg(millis.clamp(1, MAX_RETENTION_MILLIS));
         for _ in 0..MAX_ATTEMPTS {
             let unwritten = StoreError::caused_by("a response cannot be written");
@@ -179,10 +247,6 @@ impl ResponseStore for RedisResponses {
         let message = "expired responses come and go under the key of a response";
         Err(StoreError::new(message))
     }
-}
-
-fn redis_key(key: &LockKey) -> Vec<u8> {
-    [KEY_PREFIX, key.as_bytes()].concat()
 }
 
 /// Without the URL, which may have a password.

@@ -1,3 +1,4 @@
+use std::iter::successors;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,10 +14,11 @@ use tower_service::Service;
 
 use crate::held_lock::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, join};
-use crate::layer::{BoxError, LockBody};
+use crate::layer::options::OnDisconnect;
+use crate::layer::{BoxError, LockBody, RejectionMark};
 use crate::plain::CallError;
 use crate::rejection::{Reason, Rejection, RequestInfo};
-use crate::service::{ResponseFuture, call};
+use crate::service::{ResponseFuture, call, to_completion};
 
 use super::key::idempotency_key;
 use super::layer::IdempotencyOptions;
@@ -69,7 +71,7 @@ where
             let request = Request::from_parts(parts, ReqB::from(body));
             let on_disconnect = options.common.on_disconnect;
             let handled = async move {
-                let handled = handle(&options, inner, request, &pending, held).await;
+                let handled = handle(&options, inner, request, pending, held).await;
                 options.common.answered(&info, handled)
             };
             on_disconnect.run(handled).await
@@ -85,15 +87,15 @@ enum Entered<ReqB, ResB> {
 
 /// What happens to a request that has its lock, in this order: look, handle, store, release, answer.
 async fn handle<S, ReqB, ResB>(
-    options: &IdempotencyOptions,
+    options: &Arc<IdempotencyOptions>,
     inner: S,
     request: Request<ReqB>,
-    pending: &PendingResponse,
+    pending: PendingResponse,
     held: HeldLock,
 ) -> Result<Response<LockBody<ResB>>, CallError<S::Error>>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>>,
-    ResB: Body<Error: Into<BoxError>>,
+    ResB: Body<Error: Into<BoxError>> + Send + 'static,
 {
     // Dropping this future releases the lock, even if the handler has kept a clone.
     let guard = LockerGuard::new(held);
@@ -102,26 +104,38 @@ where
             return Ok((response, None));
         }
         let response = call(inner, request).await.map_err(CallError::Inner)?;
-        if !(options.stored)(response.status(), response.headers()) {
+        let is_rejection = response.extensions().get::<RejectionMark>().is_some();
+        if is_rejection || !(options.stored)(response.status(), response.headers()) {
             return Ok((response.map(LockBody::inner), None));
         }
-        let (response, stored) = options.read(pending, response).await;
+        let (response, stored) = options.read(&pending, response).await;
         Ok((response, Some(stored)))
     };
     let handled: Result<_, CallError<S::Error>> =
         guard.run_while_held(work).await.map_err(Rejection::from)?;
     // The handler is done, so a loss of the lock no longer ends this: without a stored response, a repetition
     // would be handled again. The store refuses the response if another request was handled first.
-    let handled = match handled {
-        Ok((response, Some(stored))) => {
-            let kept = options.keep(pending, &stored, response, &guard).await;
-            kept.map_err(CallError::Rejected)
+    let (response, stored) = match handled {
+        Ok((response, Some(stored))) => (response, stored),
+        unstored => {
+            guard.release_before_response().await;
+            return unstored.map(|(response, _)| response);
         }
-        Ok((response, None)) => Ok(response),
-        Err(error) => Err(error),
     };
-    guard.release_before_response().await;
-    handled
+    let on_disconnect = options.common.on_disconnect;
+    let options = Arc::clone(options);
+    let keep = async move {
+        let kept = options.keep(&pending, &stored, response, &guard).await;
+        guard.release_before_response().await;
+        kept
+    };
+    let kept = match on_disconnect {
+        // A client that leaves can no longer cancel the handler, so its response is stored all the same.
+        OnDisconnect::Cancel => to_completion(keep).await,
+        // This task does not end with its client.
+        OnDisconnect::RunToCompletion => keep.await,
+    };
+    kept.map_err(CallError::Rejected)
 }
 
 impl IdempotencyOptions {
@@ -310,9 +324,14 @@ where
     }
     match Limited::new(body, limit).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Reason::BodyTooLarge),
+        Err(error) if is_too_large(&*error) => Err(Reason::BodyTooLarge),
         Err(_) => Err(Reason::BodyUnreadable),
     }
+}
+
+/// Whether a limit of this layer, or of a body that an outer layer has limited and wrapped, is exceeded.
+fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
+    successors(Some(error), |&error| error.source()).any(|error| error.is::<LengthLimitError>())
 }
 
 /// Reads the body of a response up to `limit` bytes. Returns the bytes to store (`None` if the body is

@@ -64,6 +64,10 @@ impl SqlResponses {
     ///
     /// The URL is one of sqlx, with the parameters that sqlx knows: `sqlite:/var/lib/shop/shop.db`,
     /// `postgres://me@host/shop`, `mysql://me@host/shop`.
+    /// A SQLite file is created unless the URL has a `mode`, and set to write-ahead logging (WAL).
+    ///
+    /// Services that share a database, and whose locks differ only in the namespace of their URL, need a table
+    /// each: [`connect_table`](Self::connect_table).
     ///
     /// # Errors
     ///
@@ -103,9 +107,12 @@ impl SqlResponses {
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => {
-                let options: sqlx::sqlite::SqliteConnectOptions = parsed(url)?;
+                let mut options: sqlx::sqlite::SqliteConnectOptions = parsed(url)?;
+                let query = url.split_once('?').map_or("", |(_, query)| query);
+                if !query.split('&').any(|pair| pair.starts_with("mode=")) {
+                    options = options.create_if_missing(true);
+                }
                 let options = options
-                    .create_if_missing(true)
                     .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal)
                     .busy_timeout(CONNECT_TIMEOUT);
                 Self::open::<sqlx::SqliteConnection>(options, table).await

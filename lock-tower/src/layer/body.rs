@@ -147,8 +147,9 @@ where
         let rest = match &self.rest {
             Rest::Boxed { body } => body.size_hint(),
             Rest::Inner { body, .. } => body.size_hint(),
-            Rest::Read { end: Some(Err(_)) } => SizeHint::new(),
-            Rest::Read { .. } => SizeHint::with_exact(0),
+            // hyper sends no trailers after a body of a known length.
+            Rest::Read { end: Some(_) } => SizeHint::new(),
+            Rest::Read { end: None } => SizeHint::with_exact(0),
         };
         let read = self.read.as_ref().map_or(0, Bytes::len) as u64;
         let mut hint = SizeHint::new();

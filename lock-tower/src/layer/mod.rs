@@ -164,9 +164,15 @@ impl CommonOptions {
         };
         let (observed, status) = (RejectionObserver::rejected, response.status());
         self.locker.observe(observed, rejection.reason(), status);
-        response.map(LockBody::whole)
+        let mut response = response.map(LockBody::whole);
+        response.extensions_mut().insert(RejectionMark);
+        response
     }
 }
+
+/// Marks the response to a rejected request, which is not that of its handler, for an outer layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RejectionMark;
 
 impl fmt::Debug for KeyLockLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -167,11 +167,11 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets how many requests may wait in this process for all keys. Default: 4,096. For each key, one
-    /// request is not counted, or as many as there are [permits](Self::permits). Requests that
-    /// [share](crate::SafeMethods::Shared) a lock count while they acquire it, although they may get it at
-    /// once. With 0 and no permits, a second request with the same key is rejected (429) while the first
-    /// acquires or holds it, also if both only read.
+    /// Sets how many requests may wait in this process for all keys. Default: 4,096. A request for several
+    /// keys counts once for each. For each key, one request is not counted, or as many as there are
+    /// [permits](Self::permits). Requests that [share](crate::SafeMethods::Shared) a lock count while they
+    /// acquire it, although they may get it at once. With 0 and no permits, a second request with the same key is
+    /// rejected (429) while the first acquires or holds it, also if both only read.
     pub fn max_waiters(mut self, max: usize) -> Self {
         self.options.limits.waiters = max;
         self

@@ -79,6 +79,10 @@ impl Locker {
     ///
     /// The lock service stores `<namespace>:<name>`. If that exceeds 255 bytes, the name keeps its
     /// beginning, and a SHA-256 hash replaces the rest.
+    ///
+    /// With the namespace in the URL of the lock service, a key has up to 321 bytes, which all built-in backends
+    /// carry. Where [`max_key_len`](polylock_core::Capabilities::max_key_len) is smaller, requests with longer keys
+    /// are answered with 400.
     pub fn builder(locks: Arc<dyn DistributedLock>, namespace: &str) -> LockerBuilder {
         LockerBuilder::new(locks, namespace)
     }
@@ -126,8 +130,8 @@ impl Locker {
         self.0.admission.live_keys()
     }
 
-    /// Returns how many requests wait in this process. The first request of each key is not counted, or
-    /// with [permits](LockerBuilder::permits) the first N.
+    /// Returns how many requests wait in this process; one for several keys counts once for each. The first
+    /// request of each key is not counted, or with [permits](LockerBuilder::permits) the first N.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.0.admission.waiters()

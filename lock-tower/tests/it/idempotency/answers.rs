@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use polylock_tower::idempotency::{KeyScope, MissingKey};
-use polylock_tower::{KeyError, LockerBuilder, ProblemDetails, RejectionObserver};
+use polylock_tower::{
+    KeyError, KeyLockLayer, Keys, Locker, LockerBuilder, ProblemDetails, Rejection,
+    RejectionObserver, RequestInfo,
+};
+use tower::{Layer as _, service_fn};
 
-use super::support::{Payments, Scene, post};
+use super::support::{Handler, Payments, Scene, post};
 use crate::support::{Rejections, send};
 
 fn nameless() -> Request<Full<Bytes>> {
@@ -179,4 +183,29 @@ async fn a_refusal_is_repeated_like_a_success_unless_it_is_chosen_otherwise() {
     let service = payments.behind(&layer);
     send(&service, post("a")).await;
     assert_eq!(send(&service, post("a")).await.body, "charge 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejection_of_an_inner_layer_is_not_stored() {
+    let scene = Scene::new();
+    let accounts = Locker::builder(Arc::new(scene.memory.client()), "accounts").try_only();
+    let accounts = accounts.build().unwrap();
+    let locked = |_: &RequestInfo, _: &Rejection| {
+        let mut response = Response::new(Bytes::new());
+        *response.status_mut() = StatusCode::LOCKED;
+        response
+    };
+    let inner = KeyLockLayer::new(accounts.clone(), |_: &Parts| Ok(Keys::one("7")));
+    let inner = inner.with_responder(locked);
+    let handler = Handler::new(service_fn(|_| async {
+        Ok(Response::new(Full::from("paid")))
+    }));
+    let service = scene.layer().layer(inner.layer(handler));
+    let held = accounts.lock("7").await.unwrap();
+    assert_eq!(send(&service, post("a")).await.status, 423);
+    held.release().await.unwrap();
+    for is_replayed in [false, true] {
+        let seen = send(&service, post("a")).await;
+        assert_eq!((seen.status, seen.is_replayed()), (200, is_replayed));
+    }
 }

@@ -8,8 +8,8 @@ use polylock_tower::{HeldLock, LockerBuilder, OnDisconnect};
 use tokio::task::JoinSet;
 use tower::{Layer as _, service_fn};
 
-use super::support::{Handler, Layered, Payments, Scene, post};
-use crate::support::{Said, send};
+use super::support::{Handler, Layered, Payments, Scene, StoreFault, post};
+use crate::support::{Said, send, settle, spawn, until};
 
 const TIME: Duration = Duration::from_millis(100);
 
@@ -93,6 +93,25 @@ async fn a_client_that_disconnects_finds_its_response_later_unless_the_handler_w
         assert_eq!(again.is_replayed(), is_kept, "{then:?}");
         assert_eq!(payments.charged(), if is_kept { 1 } else { 2 }, "{then:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_is_stored_although_its_client_leaves_meanwhile() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let layer = scene.layer().with_on_disconnect(OnDisconnect::Cancel);
+    let service = payments.behind(&layer);
+    scene.store.set(StoreFault::WaitingPuts);
+    let client = spawn(&service, post("a"));
+    let puts = &scene.store.puts;
+    until("a put waits", || puts.load(Ordering::SeqCst) > 0).await;
+    client.abort();
+    settle().await;
+    scene.store.set(StoreFault::None);
+    scene.store.gate.notify_one();
+    until("the lock is free", || scene.memory.live_keys() == 0).await;
+    let again = send(&service, post("a")).await;
+    assert!(again.is_replayed(), "{again:?}");
+    assert_eq!(payments.charged(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -57,6 +57,18 @@ async fn the_oldest_go_beyond_the_bytes() {
     assert_eq!(store.len(), 1, "no retention is too long");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_response_larger_than_the_store_evicts_no_other() {
+    let store = MemoryResponses::new().with_max_bytes(20_000);
+    fill(&store, 2, DAY).await;
+    let (large, response) = (key("large"), response(2, Some(vec![b'x'; 20_000].into())));
+    put(&store, &large, &response, None, DAY).await;
+    for (name, is_kept) in [("0", true), ("1", true), ("large", false)] {
+        let found = store.get(&key(name)).await.expect("it works");
+        assert_eq!(found.is_some(), is_kept, "{name}");
+    }
+}
+
 /// Each has a body of about 8,000 bytes.
 async fn fill(store: &MemoryResponses, responses: usize, retention: Duration) {
     let stored = response(1, Some(vec![b'x'; 8000].into()));

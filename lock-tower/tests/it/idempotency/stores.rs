@@ -107,12 +107,17 @@ async fn memory() {
 
 #[cfg(feature = "redis")]
 mod redis {
+    use std::sync::Arc;
+
     use futures_util::FutureExt as _;
     use lock_testkit::proxy::{Direction, Proxy};
     use lock_testkit::servers::{RedisOptions, RedisServer};
-    use polylock_tower::idempotency::RedisResponses;
+    use polylock_tower::Locker;
+    use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, RedisResponses};
 
     use super::*;
+    use crate::idempotency::support::{Payments, post};
+    use crate::support::{connect, send};
 
     #[tokio::test]
     async fn redis() {
@@ -173,6 +178,48 @@ mod redis {
         assert_eq!(proxy.connections(), connections + 1);
     }
 
+    /// As on staging and in production, which share a server.
+    #[tokio::test]
+    async fn lock_services_with_different_namespaces_share_no_responses() {
+        let server = RedisServer::start(RedisOptions::new());
+        let store = RedisResponses::connect(&server.url()).await.unwrap();
+        let payments = Payments::default();
+        for (namespace, charge) in [("staging", "charge 1"), ("production", "charge 2")] {
+            let locks = connect(&format!("memory:?namespace={namespace}")).await;
+            let locker = Locker::builder(locks, "pay").build().unwrap();
+            let store = Arc::new(store.clone().with_namespace(namespace).unwrap());
+            let layer = IdempotencyLayer::new(locker, store, KeyScope::shared()).unwrap();
+            let service = payments.behind(&layer);
+            for is_replayed in [false, true] {
+                let seen = send(&service, post("a")).await;
+                assert_eq!((&seen.body[..], seen.is_replayed()), (charge, is_replayed));
+            }
+        }
+        assert_eq!(get(&store, &key("pay:/a")).await, None);
+        for namespace in ["", "a:b", "a\n", &"n".repeat(65)] {
+            assert!(
+                store.clone().with_namespace(namespace).is_err(),
+                "{namespace:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn parameters_that_redis_does_not_know_are_refused() {
+        for (url, message) in [
+            ("redis://127.0.0.1:1/?namespace=bank", "`with_namespace`"),
+            (
+                "redis://127.0.0.1:1/?protocol=resp3&db=3",
+                "no parameter `db`",
+            ),
+            ("unix:///absent?db=3&ttl=30s", "no parameter `ttl`"),
+            ("redis://me:1?geheim=@127.0.0.1", "an unknown parameter"),
+        ] {
+            let error = RedisResponses::connect(url).await.unwrap_err().to_string();
+            assert!(error.ends_with(message), "{error}");
+        }
+    }
+
     #[tokio::test]
     async fn what_is_no_redis_is_refused_without_its_password() {
         for url in ["", "sqlite:x.db", "redis://me:geheim@127.0.0.1:1"] {
@@ -219,6 +266,18 @@ mod sql {
     async fn sqlite() {
         let (url, _directory) = sqlite_url();
         keeps_responses_at(&url).await;
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_file_is_created_unless_the_url_has_a_mode() {
+        let (url, _directory) = sqlite_url();
+        let existing = format!("{url}?mode=rw");
+        assert!(SqlResponses::connect(&existing).await.is_err());
+        for url in [&url, &existing] {
+            let store = SqlResponses::connect(url).await.unwrap();
+            assert_eq!(get(&store, &key("a")).await, None);
+        }
     }
 
     #[cfg(feature = "postgres")]
