@@ -26,7 +26,7 @@ impl Leadership {
     /// `label` is what the server shows of this term alone.
     pub(super) fn begin(election: &Election, label: Label, guard: LockGuard) -> Result<Self> {
         let token = token(&*election.locks, &guard)?;
-        let active = ActiveTerm::begin(election, guard.lost());
+        let active = ActiveTerm::begin(election, &guard);
         let term = Term {
             election: election.clone(),
             number: active.number(),

@@ -276,10 +276,13 @@ impl Election {
 
     /// A receiver that says whether this instance leads; for a health endpoint, `*receiver.borrow()`.
     ///
-    /// It turns false when the leader resigns or loses the lock, on the thread that notices it. That is no
-    /// later than the end of the lease, even while a renewal hangs or the runtime of the program is blocked.
+    /// It turns false when the leader resigns or, on the thread of the engine, when it loses the lock. That is
+    /// no later than the end of the lease, even while a renewal hangs or the runtime of the program is blocked.
     /// After a suspension of the machine beyond that end it may stay true for a second, while
     /// [`leads`](Self::leads) is false at once.
+    ///
+    /// Borrow the value only to read it: at the end of a term the engine waits for borrowed values, and renews
+    /// no lock meanwhile. A thread that drops a [`Leadership`] while it borrows the value waits for itself.
     #[must_use]
     pub fn is_leader(&self) -> watch::Receiver<bool> {
         self.role.subscribe()
@@ -344,7 +347,7 @@ impl fmt::Debug for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Election")
             .field("name", &self.name())
-            .field("is_leader", &*self.role.subscribe().borrow())
+            .field("is_leader", &self.role.has_term())
             .finish_non_exhaustive()
     }
 }

@@ -1,11 +1,12 @@
-//! Whether this process leads, by the thread that notices an end first.
+//! Whether this process leads: each term ends on the thread that notices its loss first.
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Wake, Waker};
 
-use polylock_core::{LostReason, LostSignal};
+use polylock_core::engine::Engine;
+use polylock_core::{LockGuard, LostReason, LostSignal};
 use tokio::sync::watch;
 
 use super::Election;
@@ -14,8 +15,12 @@ use crate::observer::{CoordinationEvent, CoordinationObserver, emit};
 /// The role of one candidate.
 #[derive(Default)]
 pub(super) struct Role {
+    /// For users, who may ask for anything else while they have borrowed its value. Only
+    /// [`publish`](Self::publish) sets it.
     leads: watch::Sender<bool>,
     terms: watch::Sender<Terms>,
+    /// The number of the term that `leads` stands for.
+    published: Mutex<Option<u64>>,
 }
 
 /// Terms by their numbers.
@@ -33,16 +38,23 @@ struct CurrentTerm {
 }
 
 impl Terms {
+    fn number(&self) -> Option<u64> {
+        self.current.as_ref().map(|current| current.number)
+    }
+
     fn is_current(&self, term: u64) -> bool {
-        self.current
-            .as_ref()
-            .is_some_and(|current| current.number == term)
+        self.number() == Some(term)
     }
 }
 
 impl Role {
     pub(super) fn subscribe(&self) -> watch::Receiver<bool> {
         self.leads.subscribe()
+    }
+
+    /// Whether there is a term, whatever the clock says.
+    pub(super) fn has_term(&self) -> bool {
+        self.terms.borrow().current.is_some()
     }
 
     /// Whether there is a term, whose lock is held by the clock of this moment.
@@ -65,6 +77,19 @@ impl Role {
         // The sender lives as long as `self`.
         drop(terms.wait_for(|terms| !terms.is_current(term)).await);
     }
+
+    /// Sets `leads` to whether there is a term. Blocks while a value of `leads` is borrowed: readers must
+    /// not lock `published`, and `terms` must not be borrowed meanwhile.
+    fn publish(&self) {
+        // The last to lock it publishes the last state.
+        let published = self.published.lock();
+        let mut published = published.unwrap_or_else(PoisonError::into_inner);
+        let current = self.terms.borrow().number();
+        if *published != current {
+            *published = current;
+            self.leads.send_replace(current.is_some());
+        }
+    }
 }
 
 /// One term of a candidate; dropped, it has ended.
@@ -76,11 +101,13 @@ pub(super) struct ActiveTerm {
 
 struct TermState {
     election: Election,
+    engine: Engine,
     number: u64,
 }
 
 impl ActiveTerm {
-    pub(super) fn begin(election: &Election, lost: LostSignal) -> Self {
+    pub(super) fn begin(election: &Election, guard: &LockGuard) -> Self {
+        let lost = guard.lost();
         let (mut number, mut former) = (0, None);
         election.role.terms.send_modify(|terms| {
             terms.last += 1;
@@ -90,17 +117,20 @@ impl ActiveTerm {
                 lost: lost.clone(),
                 observer: election.observer.clone(),
             });
-            election.role.leads.send_replace(true);
         });
+        election.role.publish();
         let name = election.name();
         if let Some(former) = former {
             let ended = CoordinationEvent::Ended { election: name };
             emit(former.observer.as_ref(), &ended);
         }
         election.emit(&CoordinationEvent::Elected { election: name });
-        let election = election.clone();
-        let state = Arc::new(TermState { election, number });
-        // The loss calls `wake` on the thread of the engine, so that no task of the program has to
+        let state = Arc::new(TermState {
+            election: election.clone(),
+            engine: Engine::of_guard(guard),
+            number,
+        });
+        // The loss calls `wake` on the thread that notices it, so that no task of the program has to
         // run. Unconstrained, because a task without budget would get `wake` at once, which ends
         // the term.
         let mut loss = Box::pin(tokio::task::unconstrained(lost.into_future()));
@@ -111,6 +141,7 @@ impl ActiveTerm {
             .is_ready()
         {
             state.end();
+            election.role.publish();
         }
         let _loss: Mutex<Pin<Box<dyn Future<Output = LostReason> + Send>>> = Mutex::new(loss);
         Self { state, _loss }
@@ -122,14 +153,14 @@ impl ActiveTerm {
 }
 
 impl TermState {
-    fn end(&self) {
+    /// Ends the term; false if it has ended already. `leads` is not published.
+    fn end(&self) -> bool {
         let role = &self.election.role;
         let mut current = None;
         let has_ended = role.terms.send_if_modified(|terms| {
             let is_current = terms.is_current(self.number);
             if is_current {
                 current = terms.current.take();
-                role.leads.send_replace(false);
             }
             is_current
         });
@@ -138,18 +169,26 @@ impl TermState {
             let election = self.election.name();
             self.election.emit(&CoordinationEvent::Ended { election });
         }
+        has_ended
     }
 }
 
 impl Wake for TermState {
     fn wake(self: Arc<Self>) {
-        self.end();
+        if self.end() {
+            // Each check of the lock can notice its loss, also on a thread that has borrowed a value of
+            // `leads`. That thread would wait for itself here.
+            let role = Arc::clone(&self.election.role);
+            self.engine.spawn(async move { role.publish() });
+        }
     }
 }
 
 impl Drop for ActiveTerm {
     fn drop(&mut self) {
         self.state.end();
+        // Also after a loss, which the engine may not have published yet.
+        self.state.election.role.publish();
     }
 }
 

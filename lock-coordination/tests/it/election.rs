@@ -1,9 +1,10 @@
 //! Candidates, leaders and followers.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use futures_util::StreamExt as _;
 use polylock_coordination::{Election, Leader, Once, Term};
+use polylock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
 use polylock_core::layers::{LocalQueue, Migrate};
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
 use polylock_core::{DistributedLock, ErrorKind, Fencing, LostReason};
@@ -218,6 +219,47 @@ fn is_leader_turns_false_while_the_runtime_is_blocked() {
         assert!(!*leads.borrow() && !election.leads());
         drop(leadership);
     });
+}
+
+/// Neither that thread nor another one may wait for the borrowed value.
+#[test]
+fn leads_returns_while_the_value_of_is_leader_is_borrowed() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    let handle = runtime.handle().clone();
+    // Left alone: a test that fails must not wait for threads that hang.
+    std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
+    let entered = handle.enter();
+    let clock = Arc::new(VirtualClock::new());
+    let (now, entropy) = (Arc::clone(&clock), Arc::new(OsEntropy::default()));
+    let engine = Engine::with("memory", now, entropy, Arc::new(OnRuntime::current()));
+    drop(entered);
+    let here = election(Memory::with_engine(engine), "a");
+    let leadership = handle.block_on(here.campaign()).unwrap();
+    let mut leads = here.is_leader();
+    let (answers, answered) = mpsc::channel();
+    let (let_go, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let borrowed = leads.borrow();
+        clock.suspend(TTL);
+        std::thread::spawn({
+            let (here, answers) = (here.clone(), answers.clone());
+            move || answers.send(here.leads()).unwrap()
+        });
+        answers.send(here.leads()).unwrap();
+        told.recv().unwrap();
+        drop(borrowed);
+        let set = handle.block_on(leads.wait_for(|leads| !leads));
+        let set = set.map(|leads| *leads).unwrap();
+        answers.send(set).unwrap();
+        drop(leadership);
+    });
+    for thread in ["one", "the other"] {
+        let leads = answered.recv_timeout(secs(5));
+        assert_eq!(leads, Ok(false), "{thread} thread");
+    }
+    let_go.send(()).unwrap();
+    assert_eq!(answered.recv_timeout(secs(5)), Ok(false), "is_leader");
 }
 
 #[tokio::test(start_paused = true)]

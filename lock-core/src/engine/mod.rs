@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::Undelivered;
+use crate::guard::{LockGuard, Undelivered};
 use crate::lease::RenewalScheduler;
 
 use self::background::Background;
@@ -105,6 +105,12 @@ impl Engine {
     #[must_use]
     pub fn for_backend(&self, backend: &'static str) -> Self {
         Self::on(Arc::clone(&self.scheduler), backend)
+    }
+
+    /// The engine that keeps the lock of this guard.
+    #[must_use]
+    pub fn of_guard(guard: &LockGuard) -> Self {
+        guard.engine().clone()
     }
 
     fn on(scheduler: Arc<RenewalScheduler>, backend: &'static str) -> Self {

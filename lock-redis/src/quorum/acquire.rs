@@ -168,7 +168,7 @@ impl QuorumAcquisition {
         };
         let _is_complete = tokio::time::timeout(grace, rest).await;
         if round.votes.election() == Decision::No {
-            let (next, is_held) = (round.next, round.votes.is_refused());
+            let (next, is_held) = (round.next, round.votes.is_held());
             return QuorumOutcome::Lost { next, is_held };
         }
         let error = quorum.unavailable(&round.failures, &round.rejoining);
@@ -273,8 +273,8 @@ fn max_backoff(attempts: u32, took: Duration, is_held: bool) -> Duration {
 const MAX_BACKOFF: Duration = Duration::from_millis(200);
 
 /// Max attempts of a request that does not wait while no holder is known: competing clients may have
-/// taken votes from each other.
-const MAX_ATTEMPTS: u32 = 3;
+/// taken votes from each other. They can do so again after a short backoff.
+const MAX_ATTEMPTS: u32 = 5;
 
 /// How long a waiter retries while no majority answers.
 const OUTAGE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -102,10 +102,16 @@ impl Votes {
         }
     }
 
-    /// Whether the refusals alone rule out a majority: then another client holds the lock, and does not
-    /// only compete for it.
-    pub(super) const fn is_refused(&self) -> bool {
+    /// Whether the refusals alone rule out a majority.
+    const fn is_refused(&self) -> bool {
         self.no > self.nodes - self.majority()
+    }
+
+    /// Whether another client holds the lock, rather than only competes for it. A holder has asked all
+    /// nodes, so that hardly any of them votes for a second client. Nodes that vote for this client and
+    /// refuse it at once may have voted for several others, none of which has a majority.
+    pub(super) const fn is_held(&self) -> bool {
+        self.is_refused() && self.yes == 0
     }
 }
 
@@ -238,6 +244,24 @@ mod tests {
             let votes = votes(nodes, answers);
             let decided = (votes.election(), votes.verdict());
             assert_eq!(decided, (election, verdict), "{votes:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_with_a_vote_competes() {
+        for (nodes, answers, is_held) in [
+            (3, (0, 2, 0), true),
+            (3, (0, 2, 1), true),
+            (3, (0, 3, 0), true),
+            (3, (1, 1, 1), false),
+            (3, (1, 2, 0), false),
+            (5, (0, 3, 0), true),
+            (5, (0, 2, 3), false),
+            (5, (1, 4, 0), false),
+            (5, (2, 3, 0), false),
+        ] {
+            let votes = votes(nodes, answers);
+            assert_eq!(votes.is_held(), is_held, "{votes:?}");
         }
     }
 

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use lock_testkit::history::{Checker, Recorder};
-use lock_testkit::proxy::Proxy;
-use polylock_core::DistributedLock;
+use lock_testkit::proxy::{Direction, Proxy};
+use lock_testkit::servers::RedisNodes;
+use polylock_core::{DistributedLock, ErrorKind};
 use polylock_redis::Redlock;
 use tokio::task::JoinSet;
 
 use super::nodes::{PATIENT, config, open};
-use super::support::{SOON, client, ms, release, request, start, take, within};
+use super::support::{SOON, client, ms, once, release, request, start, take, within};
 
 /// A client with a proxy before each node.
 struct Seat {
@@ -18,6 +20,12 @@ struct Seat {
 }
 
 impl Seat {
+    async fn before(nodes: &RedisNodes) -> Self {
+        let proxies: Vec<_> = nodes.iter().map(|node| Proxy::start(node.port())).collect();
+        let locks = open(config(proxies.iter().map(Proxy::port), PATIENT)).await;
+        Self { locks, proxies }
+    }
+
     /// Cuts the client off from some nodes, and from no others.
     fn see_all_but(&self, hidden: &[usize]) {
         for (node, proxy) in self.proxies.iter().enumerate() {
@@ -36,9 +44,7 @@ async fn clients_that_see_different_majorities_exclude_each_other() {
     let nodes = start(5);
     let mut seats = Vec::new();
     for _ in 0..5 {
-        let proxies: Vec<_> = nodes.iter().map(|node| Proxy::start(node.port())).collect();
-        let locks = open(config(proxies.iter().map(Proxy::port), PATIENT)).await;
-        seats.push(Seat { locks, proxies });
+        seats.push(Seat::before(&nodes).await);
     }
     let recorder = Recorder::new();
     for phase in 0..3 {
@@ -70,4 +76,41 @@ async fn clients_that_see_different_majorities_exclude_each_other() {
         );
     }
     release(take(&*client(&nodes).await, "a").await).await;
+}
+
+/// Each client is near another node, which votes for it and refuses the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_three_clients_that_try_at_once_gets_the_lock() {
+    let nodes = start(3);
+    // The nodes know the scripts then.
+    release(take(&*client(&nodes).await, "b").await).await;
+    let mut seats = Vec::new();
+    for near in 0..3 {
+        let seat = Seat::before(&nodes).await;
+        for (node, proxy) in seat.proxies.iter().enumerate() {
+            if node != near {
+                proxy.set_latency(Direction::Both, ms(20));
+            }
+        }
+        seats.push(seat);
+    }
+    let request = once(request("a"));
+    let tries = join_all(seats.iter().map(|seat| seat.locks.acquire(&request))).await;
+    let mut guards = Vec::new();
+    for tried in tries {
+        match tried {
+            Ok(guard) => guards.push(guard),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Contended, "{error}"),
+        }
+    }
+    assert_eq!(guards.len(), 1, "clients that have the lock");
+    for guard in guards {
+        release(guard).await;
+    }
+    for seat in &seats {
+        assert!(
+            seat.locks.shutdown(SOON).await,
+            "background work does not end"
+        );
+    }
 }
