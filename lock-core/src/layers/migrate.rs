@@ -29,7 +29,8 @@ use super::LocalQueue;
 /// A step is undone by the reverse. `docs/migration.md` has the steps in full.
 ///
 /// The lock is held while both backends hold it, and lost when either is lost. It costs an acquisition
-/// on each, one after the other.
+/// on each, one after the other. A min hold that either cannot keep is
+/// [`InvalidRequest`](ErrorKind::InvalidRequest).
 ///
 /// # Fencing tokens
 ///
@@ -79,6 +80,13 @@ impl Migrate {
 
     /// Waits for the new lock, unless the old one is lost meanwhile.
     async fn acquire_new(&self, request: &AcquireRequest, old: &LockGuard) -> Result<LockGuard> {
+        // The old backend was asked for no min hold, and has not refused it.
+        if !old.can_last_for(request) {
+            let min_hold = request.min_hold();
+            let message =
+                format!("the old backend cannot keep a lock for a min_hold of {min_hold:?}");
+            return Err(Error::new(ErrorKind::InvalidRequest, message).with_key(request.key()));
+        }
         let lost = old.lost().into_future();
         tokio::select! {
             acquired = self.new.acquire(request) => acquired,

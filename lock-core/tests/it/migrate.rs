@@ -15,7 +15,8 @@ use polylock_core::{LostReason, Owner, Wait};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::support::{drop_after_a_poll, in_time, is_free, key, secs, settle, suspendable};
+use super::server::fake::Fake;
+use super::support::{drop_after_a_poll, in_time, is_free, key, memory, secs, settle, suspendable};
 
 /// Two stores, and processes that use one of them or both.
 struct Move {
@@ -127,6 +128,24 @@ async fn max_hold_ends_both_and_min_hold_keeps_both() {
     tokio::time::sleep(secs(2)).await;
     settle().await;
     assert_eq!(stores.is_free().await, (true, true));
+}
+
+/// As of a quorum of Redis masters, whose nodes forget a longer lease.
+#[tokio::test(start_paused = true)]
+async fn a_min_hold_that_the_old_backend_cannot_keep_is_refused() {
+    let (old, new, owner) = (Fake::new(), memory(), Owner::new());
+    old.state().max_ttl = Some(secs(60));
+    let both = Migrate::new(Arc::new(old.clone()), Arc::new(new.client()));
+    let request = |min_hold| both.request("k").owner(&owner).min_hold(secs(min_hold));
+    let refused = request(61).acquire().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidRequest, "{refused}");
+    assert!(!old.is_taken() && is_free(&new).await);
+
+    let outer = request(60).acquire().await.unwrap();
+    let inner = request(61).acquire().await;
+    drop(inner.expect("the min hold is that of the first guard"));
+    assert_eq!(outer.release().await.unwrap(), Released::Clean);
+    assert!(old.is_taken() && !is_free(&new).await);
 }
 
 /// The runtime of a process, whose tasks end with it.
