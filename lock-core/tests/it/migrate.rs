@@ -16,7 +16,9 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::server::fake::Fake;
-use super::support::{drop_after_a_poll, in_time, is_free, key, memory, secs, settle, suspendable};
+use super::support::{
+    drop_after_a_poll, in_time, is_free, key, memory, millis, secs, settle, suspendable,
+};
 
 /// Two stores, and processes that use one of them or both.
 struct Move {
@@ -332,6 +334,26 @@ async fn one_wait_is_for_both() {
     assert_eq!(began.elapsed(), secs(10), "the wait for both together");
     assert!(is_free(&stores.old).await);
     drop(last);
+}
+
+/// The time that the old one took says nothing about the server of the new one.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_the_old_one_used_up_is_contention() {
+    for (until_free, kind) in [(1_940, ErrorKind::Contended), (940, ErrorKind::Unavailable)] {
+        let stores = Move::new();
+        let both = stores.both();
+        let blocker = stores.old.client().lock("k").await.unwrap();
+        let late = Fault::LateReply(secs(10));
+        stores.new.faults().plan(Request::Acquire, late);
+        let free = async {
+            tokio::time::sleep(millis(until_free)).await;
+            blocker.release().await.unwrap();
+        };
+        let (refused, ()) = tokio::join!(both.lock_within("k", secs(2)), free);
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), kind, "free after {until_free} ms: {error}");
+        assert!(error.is_outcome_unknown(), "it may be granted yet");
+    }
 }
 
 #[tokio::test(start_paused = true)]
