@@ -100,7 +100,10 @@ impl Migrate {
             }),
             reason = lost => {
                 let message = format!("the lock was lost on the old backend meanwhile: {reason}");
-                Err(Error::new(ErrorKind::Unavailable, message).with_key(request.key()))
+                // The request to the new backend is dropped, and may have been granted.
+                Err(Error::new(ErrorKind::Unavailable, message)
+                    .with_unknown_outcome()
+                    .with_key(request.key()))
             }
         }
     }

@@ -54,7 +54,8 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
         let request = request.clone().with_wait(left);
         let acquired = tokio::select! {
             acquired = lock.acquire(&request) => acquired,
-            error = loss(&guards) => Err(error),
+            // The request under way is dropped, and may have been granted.
+            error = loss(&guards) => Err(error.with_unknown_outcome()),
         };
         let acquired =
             acquired.map_err(|error| used_up(error, left, used, "the keys before this one"));
