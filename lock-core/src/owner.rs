@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// never a thread or a task: pass a clone to each task that may re-enter.
 ///
 /// Re-entry works inside one process; the count is kept by
-/// [`LocalQueue`](crate::layers::LocalQueue). A request without an owner never re-enters.
+/// [`LocalQueue`](crate::layers::LocalQueue). A request without an owner never re-enters. Only
+/// exclusive requests may carry an owner; see
+/// [`with_owner`](crate::AcquireRequest::with_owner).
 ///
 /// # Examples
 ///

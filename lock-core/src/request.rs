@@ -199,6 +199,11 @@ impl AcquireRequest {
     }
 
     /// Lets the request re-enter a lock that the same owner holds. Default: none.
+    ///
+    /// For exclusive locks only: a request for a shared lock, for a permit or with a ticket that has an owner is
+    /// [`Unsupported`](ErrorKind::Unsupported). A request that re-enters shares the lease of the first one. Its own
+    /// ttl, renewal, min hold, max hold and label, and [`without_hand_over`](Self::without_hand_over), have no
+    /// effect.
     #[must_use]
     pub fn with_owner(self, owner: Owner) -> Self {
         let owner = Some(owner);

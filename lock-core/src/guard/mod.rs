@@ -392,6 +392,12 @@ impl LockGuard {
         Ok(self)
     }
 
+    /// Whether this lock, on the old backend of a migration, can be kept for the min hold of `request`. One that
+    /// re-enters has the min hold of the first.
+    pub(crate) fn can_last_for(&self, request: &AcquireRequest) -> bool {
+        self.hold().is_on_two_backends() || self.hold().suffices_for(request)
+    }
+
     /// Passes the released lease to `hook` first.
     pub(crate) fn set_release_hook(&self, hook: Arc<dyn ReleaseHook>) {
         self.hold().set_release_hook(hook);

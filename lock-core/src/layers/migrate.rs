@@ -15,6 +15,7 @@ use crate::mode::{Renewal, Wait};
 use crate::request::AcquireRequest;
 
 use super::LocalQueue;
+use super::multi::used_up;
 
 /// Acquires each lock on two backends, while a fleet moves from one to the other.
 ///
@@ -29,7 +30,8 @@ use super::LocalQueue;
 /// A step is undone by the reverse. `docs/migration.md` has the steps in full.
 ///
 /// The lock is held while both backends hold it, and lost when either is lost. It costs an acquisition
-/// on each, one after the other.
+/// on each, one after the other. A min hold that either cannot keep is
+/// [`InvalidRequest`](ErrorKind::InvalidRequest).
 ///
 /// # Fencing tokens
 ///
@@ -77,14 +79,31 @@ impl Migrate {
         Self { old, new }
     }
 
-    /// Waits for the new lock, unless the old one is lost meanwhile.
-    async fn acquire_new(&self, request: &AcquireRequest, old: &LockGuard) -> Result<LockGuard> {
+    /// Waits for the new lock, unless the old one is lost meanwhile. The old one has `used` a part of the wait.
+    async fn acquire_new(
+        &self,
+        request: &AcquireRequest,
+        old: &LockGuard,
+        used: Duration,
+    ) -> Result<LockGuard> {
+        // The old backend was asked for no min hold, and has not refused it.
+        if !old.can_last_for(request) {
+            let min_hold = request.min_hold();
+            let message =
+                format!("the old backend cannot keep a lock for a min_hold of {min_hold:?}");
+            return Err(Error::new(ErrorKind::InvalidRequest, message).with_key(request.key()));
+        }
         let lost = old.lost().into_future();
         tokio::select! {
-            acquired = self.new.acquire(request) => acquired,
+            acquired = self.new.acquire(request) => acquired.map_err(|error| {
+                used_up(error, request.wait(), used, "the lock on the old backend")
+            }),
             reason = lost => {
                 let message = format!("the lock was lost on the old backend meanwhile: {reason}");
-                Err(Error::new(ErrorKind::Unavailable, message).with_key(request.key()))
+                // The request to the new backend is dropped, and may have been granted.
+                Err(Error::new(ErrorKind::Unavailable, message)
+                    .with_unknown_outcome()
+                    .with_key(request.key()))
             }
         }
     }
@@ -129,7 +148,7 @@ impl DistributedLock for Migrate {
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         let capabilities = self.capabilities();
         capabilities.check(request)?;
-        let deadline = request.wait().deadline();
+        let (began, deadline) = (Instant::now(), request.wait().deadline());
         // It lives as long as the new one, which ends at its own time.
         let companion = request
             .clone()
@@ -142,10 +161,8 @@ impl DistributedLock for Migrate {
             Some(deadline) => Wait::AtMost(deadline.saturating_duration_since(Instant::now())),
             None => request.wait(),
         };
-        match self
-            .acquire_new(&request.clone().with_wait(left), &old)
-            .await
-        {
+        let request = request.clone().with_wait(left);
+        match self.acquire_new(&request, &old, began.elapsed()).await {
             Ok(new) => new.with_old(old, capabilities.clock_tokens),
             Err(error) => {
                 // Before the reply: a caller that sees the lock held may inspect its holder.

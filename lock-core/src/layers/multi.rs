@@ -54,13 +54,11 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
         let request = request.clone().with_wait(left);
         let acquired = tokio::select! {
             acquired = lock.acquire(&request) => acquired,
-            error = loss(&guards) => Err(error),
+            // The request under way is dropped, and may have been granted.
+            error = loss(&guards) => Err(error.with_unknown_outcome()),
         };
-        let acquired = acquired.map_err(|error| match left {
-            // What is left is short, and those before have had the better part of the wait.
-            Wait::AtMost(left) if left < MIN_LEFT && left < used => used_up(error),
-            _ => error,
-        });
+        let acquired =
+            acquired.map_err(|error| used_up(error, left, used, "the keys before this one"));
         guards.push(Undelivered::new(acquired?));
     }
     // One that was lost while the others were waited for is not held together with them.
@@ -82,11 +80,13 @@ async fn loss(guards: &[Undelivered<LockGuard>]) -> Error {
 /// In less, a server that is well may not have answered.
 const MIN_LEFT: Duration = Duration::from_millis(500);
 
-/// A wait that was spent on the other keys says nothing about the server.
-fn used_up(error: Error) -> Error {
+/// Replaces the error of a server that had little time `left` to answer, because locks before it have `used` the
+/// better part of the wait: that says nothing about the server.
+pub(super) fn used_up(error: Error, left: Wait, used: Duration, by: &str) -> Error {
+    let is_short = matches!(left, Wait::AtMost(left) if left < MIN_LEFT && left < used);
     match error.kind() {
-        ErrorKind::Unavailable => {
-            let message = "the wait was used up by the keys before this one";
+        ErrorKind::Unavailable if is_short => {
+            let message = format!("the wait was used up by {by}");
             let mut contended = Error::new(ErrorKind::Contended, message);
             if error.is_outcome_unknown() {
                 contended = contended.with_unknown_outcome();

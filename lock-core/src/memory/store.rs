@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::faults::{MemoryFaults, Request};
 use super::table::{ClaimReply, GrantedClaim, MemoryClaim, MemoryTable};
 use crate::admin::LockInfo;
-use crate::engine::{Engine, LeaseId, Moment};
+use crate::engine::{Engine, LeaseId, Moment, catch_panic};
 use crate::error::{Error, Result};
 use crate::key::LockKey;
 use crate::lease::{
@@ -141,12 +141,27 @@ impl MemoryStore {
         info
     }
 
-    /// Changes the table, and notifies the waiters that were granted a lock.
+    /// Changes the table, and then notifies the waiters that were granted a lock. They are woken outside of the
+    /// mutex: a waker may call the store. One that panics must not cost the others their grant.
     fn change<T>(
         &self,
         key: &LockKey,
         change: impl FnOnce(Moment, &mut MemoryTable, &mut MemoryWaiters) -> (T, Vec<GrantedClaim>),
     ) -> T {
+        let (result, pushes) = self.change_silently(key, change);
+        for (push, grant) in pushes {
+            // A waiter that is gone takes its claim back by itself.
+            let _woken = catch_panic(|| drop(push.send(grant)));
+        }
+        result
+    }
+
+    /// The same without the notifications, which it returns.
+    fn change_silently<T>(
+        &self,
+        key: &LockKey,
+        change: impl FnOnce(Moment, &mut MemoryTable, &mut MemoryWaiters) -> (T, Vec<GrantedClaim>),
+    ) -> (T, Vec<(oneshot::Sender<Grant>, Grant)>) {
         let now = self.engine.now();
         let mut state = self.lock();
         let MemoryState {
@@ -160,16 +175,16 @@ impl MemoryStore {
             *changes = 0;
             table.sweep(now);
         }
-        for GrantedClaim { id, token } in granted {
-            if let Some(MemoryWaiter { engine, push }) = waiting.remove(&id) {
+        let pushes = granted
+            .into_iter()
+            .filter_map(|GrantedClaim { id, token }| {
+                let MemoryWaiter { engine, push } = waiting.remove(&id)?;
                 // Read first, so that the store does not end the lease before its holder does.
                 let sent = engine.now();
                 table.restart(self.engine.now(), key, id);
-                // A waiter that is gone takes its claim back by itself.
-                let _gone = push.send(Grant::new(sent, Some(token)));
-            }
-        }
-        result
+                Some((push, Grant::new(sent, Some(token))))
+            });
+        (result, pushes.collect())
     }
 
     /// Reads the table, or makes a change that grants no lock to a waiter.

@@ -164,14 +164,24 @@ impl Registry {
     ///
     /// As for [`Backend::connect`].
     pub async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>> {
+        self.connect_through(url, std::convert::identity).await
+    }
+
+    /// Connects to the service at `url`, and builds the stack that `adapt` makes of that of the URL.
+    async fn connect_through(
+        &self,
+        url: &str,
+        adapt: fn(Stack) -> Stack,
+    ) -> Result<Arc<dyn DistributedLock>> {
         let (scheme, backend, stack, url) = self.stack_of(url)?;
         let named = |error: Error| error.with_backend(scheme);
         let locks = backend.connect(&url).await.map_err(named)?;
+        let stack = adapt(stack);
         stack.over(locks, self.observer.as_ref()).map_err(named)
     }
 
     /// Connects to both services of a migration, each with the usual stack, and acquires each lock on
-    /// both, see [`Migrate`].
+    /// both, see [`Migrate`]. Both have a local queue, also with `local-queue=off`.
     ///
     /// # Errors
     ///
@@ -192,8 +202,9 @@ impl Registry {
                 "the backend to move from is the one to move to",
             ));
         }
-        let old = self.connect(old).await?;
-        let new = self.connect(new).await?;
+        // `Migrate` would put a queue above the observer, which would miss its hand-overs.
+        let old = self.connect_through(old, Stack::with_queue).await?;
+        let new = self.connect_through(new, Stack::with_queue).await?;
         Ok(Arc::new(Migrate::new(old, new)))
     }
 

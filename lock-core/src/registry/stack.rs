@@ -53,6 +53,14 @@ impl Stack {
         Ok((stack, url))
     }
 
+    /// The same with a local queue, whatever the URL says.
+    pub(super) fn with_queue(self) -> Self {
+        Self {
+            has_queue: true,
+            ..self
+        }
+    }
+
     /// Puts the layers over a backend.
     pub(super) fn over(
         self,

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::AcquireRequest;
 use polylock_core::engine::Engine;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
+use polylock_core::{AcquireRequest, LostReason};
 
 use super::support::{
-    Wrapper, drop_after_a_poll, is_free, key, left, memory, queued, secs, settle, start, try_start,
+    Wrapper, drop_after_a_poll, in_time, is_free, key, left, memory, plan_all, queued, secs,
+    settle, start, try_start,
 };
 
 #[tokio::test(start_paused = true)]
@@ -303,5 +304,22 @@ async fn an_attempt_without_a_wait_does_not_take_a_silent_server_for_contention(
     let attempt = locks.try_lock("k").await.unwrap_err();
     assert_eq!(attempt.kind(), ErrorKind::Unavailable);
     assert!(!attempt.is_outcome_unknown(), "nothing was sent for it");
+    waiter.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cost_the_holder_its_lock_by_silence_is_no_contention() {
+    let (store, locks) = queued();
+    let held = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
+    let request = AcquireRequest::new(key()).with_wait(Wait::AtMost(secs(60)));
+    let waiter = try_start(&locks, request);
+    settle().await;
+    plan_all(&store, Request::Renew, Fault::Silence);
+    store.faults().plan(Request::Acquire, Fault::Silence);
+    let reason = in_time("the loss of the lock", held.lost()).await;
+    assert_eq!(reason, LostReason::Unreachable);
+    tokio::time::sleep(secs(3)).await;
+    let attempt = locks.try_lock("k").await.unwrap_err();
+    assert_eq!(attempt.kind(), ErrorKind::Unavailable);
     waiter.abort();
 }

@@ -15,7 +15,10 @@ use polylock_core::{LostReason, Owner, Wait};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::support::{drop_after_a_poll, in_time, is_free, key, secs, settle, suspendable};
+use super::server::fake::Fake;
+use super::support::{
+    drop_after_a_poll, in_time, is_free, key, memory, millis, secs, settle, suspendable,
+};
 
 /// Two stores, and processes that use one of them or both.
 struct Move {
@@ -127,6 +130,24 @@ async fn max_hold_ends_both_and_min_hold_keeps_both() {
     tokio::time::sleep(secs(2)).await;
     settle().await;
     assert_eq!(stores.is_free().await, (true, true));
+}
+
+/// As of a quorum of Redis masters, whose nodes forget a longer lease.
+#[tokio::test(start_paused = true)]
+async fn a_min_hold_that_the_old_backend_cannot_keep_is_refused() {
+    let (old, new, owner) = (Fake::new(), memory(), Owner::new());
+    old.state().max_ttl = Some(secs(60));
+    let both = Migrate::new(Arc::new(old.clone()), Arc::new(new.client()));
+    let request = |min_hold| both.request("k").owner(&owner).min_hold(secs(min_hold));
+    let refused = request(61).acquire().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidRequest, "{refused}");
+    assert!(!old.is_taken() && is_free(&new).await);
+
+    let outer = request(60).acquire().await.unwrap();
+    let inner = request(61).acquire().await;
+    drop(inner.expect("the min hold is that of the first guard"));
+    assert_eq!(outer.release().await.unwrap(), Released::Clean);
+    assert!(old.is_taken() && !is_free(&new).await);
 }
 
 /// The runtime of a process, whose tasks end with it.
@@ -315,6 +336,26 @@ async fn one_wait_is_for_both() {
     drop(last);
 }
 
+/// The time that the old one took says nothing about the server of the new one.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_the_old_one_used_up_is_contention() {
+    for (until_free, kind) in [(1_940, ErrorKind::Contended), (940, ErrorKind::Unavailable)] {
+        let stores = Move::new();
+        let both = stores.both();
+        let blocker = stores.old.client().lock("k").await.unwrap();
+        let late = Fault::LateReply(secs(10));
+        stores.new.faults().plan(Request::Acquire, late);
+        let free = async {
+            tokio::time::sleep(millis(until_free)).await;
+            blocker.release().await.unwrap();
+        };
+        let (refused, ()) = tokio::join!(both.lock_within("k", secs(2)), free);
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), kind, "free after {until_free} ms: {error}");
+        assert!(error.is_outcome_unknown(), "it may be granted yet");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiter_for_the_new_lock_that_loses_the_old_one_is_notified() {
     let stores = Move::new();
@@ -328,6 +369,10 @@ async fn a_waiter_for_the_new_lock_that_loses_the_old_one_is_notified() {
     let (acquired, ()) = tokio::join!(both.lock("k"), breaks);
     let error = acquired.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(
+        error.is_outcome_unknown(),
+        "the new one may have been granted"
+    );
     drop(blocker);
     settle().await;
     assert_eq!(stores.is_free().await, (true, true));

@@ -165,6 +165,7 @@ async fn a_key_that_is_lost_ends_the_wait_for_the_next_one() {
     let error = acquired.unwrap_err();
     assert_eq!(error.lost_reason(), Some(LostReason::Broken), "{error}");
     assert_eq!((error.kind(), error.key()), (ErrorKind::Lost, Some(&a)));
+    assert!(error.is_outcome_unknown(), "b may have been granted");
     assert!(held.is_held());
 }
 

@@ -8,7 +8,7 @@ use polylock_core::memory::{Memory, MemoryBackend};
 use polylock_core::prelude::*;
 use polylock_core::{Backend, LockUrl, Registry, Result};
 
-use super::support::Log;
+use super::support::{Log, settle};
 
 /// A memory store that pretends to be a server, and remembers the URLs it was asked for.
 #[derive(Clone, Debug)]
@@ -339,6 +339,23 @@ async fn a_backend_is_not_migrated_to_itself() {
             .await
             .is_ok()
     );
+}
+
+#[tokio::test]
+async fn an_observer_hears_of_hand_overs_during_a_migration() {
+    let log = Log::default();
+    let registry = Example::new()
+        .registry()
+        .with_observer(Arc::new(log.clone()));
+    let (old, new) = ("example://h?local-queue=off", "memory:?local-queue=off");
+    let both = registry.connect_migrating(old, new).await.unwrap();
+    let first = both.lock("k").await.unwrap();
+    let second = tokio::spawn(async move { both.lock("k").await.unwrap() });
+    settle().await;
+    first.release().await.unwrap();
+    let _second = second.await.unwrap();
+    let heard = log.take_only("held");
+    assert_eq!(heard.len(), 4, "two holders on each backend: {heard:?}");
 }
 
 #[test]

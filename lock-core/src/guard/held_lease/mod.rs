@@ -279,6 +279,11 @@ impl HeldLease {
         matches!(self.validity.latest(), ValidityState::Ended(_))
     }
 
+    /// Whether the server was silent until the lock was lost, without looking at the clock.
+    pub(crate) fn is_lost_by_silence(&self) -> bool {
+        self.validity.load() == ValidityState::Ended(End::Lost(LostReason::Unreachable))
+    }
+
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
         match self.look(self.engine.now()) {
             ValidityState::Ended(End::Lost(reason)) => Some(reason),

@@ -163,13 +163,18 @@ impl ReleaseHook for KeyHandle {
     }
 
     fn on_ended(&self, hold: &HeldLease) {
+        // A server that was silent until the loss has not said who holds the lock now.
+        let left = match hold.is_lost_by_silence() {
+            true => Vacancy::Nothing,
+            false => Vacancy::Lock,
+        };
         let next = self.change(|queue| {
             // After a lock was broken, the next contender may hold it before the old holder
             // notices.
             if queue.is_held_by(hold) {
                 queue.holder = None;
             }
-            queue.promote(Vacancy::Lock)
+            queue.promote(left)
         });
         self.notify(next, None);
     }

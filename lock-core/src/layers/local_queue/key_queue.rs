@@ -28,7 +28,7 @@ pub(super) struct KeyQueue {
     pub(super) contending: Option<Arc<AttemptState>>,
     pub(super) handover_run: HandoverRun,
     waiting: VecDeque<LocalWaiter>,
-    /// At least how many of `waiting` were dropped since it was swept.
+    /// How many waiters have left since `waiting` was swept: at most so many in it are dropped.
     gone: usize,
 }
 
@@ -143,7 +143,8 @@ impl KeyQueue {
     }
 
     pub(super) fn is_full(&mut self, max_waiters: usize) -> bool {
-        if self.waiting.len() >= max_waiters {
+        // A search for each refused task would cost as much as the line is long.
+        if self.waiting.len() >= max_waiters && self.gone > 0 {
             self.sweep();
         }
         self.waiting.len() >= max_waiters
@@ -237,6 +238,8 @@ impl KeyQueue {
     }
 
     pub(super) fn put_back(&mut self, waiter: LocalWaiter) {
+        // A sweep may have missed it, after it was counted.
+        self.gone += usize::from(waiter.wakeup.is_closed());
         waiter.owner().inspect(|owner| owner.enter_queue());
         self.waiting.push_front(waiter);
     }
@@ -283,5 +286,23 @@ impl KeyQueue {
     /// Whether a request that does not wait has to give up.
     pub(super) fn refuses(&self, request: &AcquireRequest) -> bool {
         !request.wait().waits() && !self.is_idle()
+    }
+}
+
+#[cfg(all(test, not(polylock_loom)))]
+mod tests {
+    use super::*;
+    use crate::key::LockKey;
+
+    #[test]
+    fn a_full_line_is_searched_once_a_waiter_has_left() {
+        let mut queue = KeyQueue::default();
+        let mut join = || queue.join(AcquireRequest::new(LockKey::new("k").unwrap()));
+        let [first, _second, _third] = [join(), join(), join()];
+        drop(first);
+        assert!(queue.is_full(3), "nothing says yet that one has left");
+        queue.note_departure();
+        assert!(!queue.is_full(3));
+        assert_eq!(queue.waiting.len(), 2);
     }
 }

@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub(crate) downgrades: usize,
     /// What was sent, in this order.
     pub(crate) sent: Vec<Call>,
+    /// The longest lease that a renewal may ask for, if that is not the default.
+    pub(crate) max_ttl: Option<Duration>,
     /// Renewals that arrived.
     pub(crate) renewals: usize,
     /// The leases that they asked for.
@@ -321,6 +323,10 @@ impl Renewer for Server {
         let renew = |request| Ok(state.renew(request, now));
         let answers = due.iter().map(renew).collect();
         if state.laconic { Vec::new() } else { answers }
+    }
+
+    fn max_ttl(&self) -> Duration {
+        self.state().max_ttl.unwrap_or(AcquireRequest::MAX_TTL)
     }
 
     fn adopts(&self) -> bool {

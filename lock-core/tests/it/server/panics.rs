@@ -7,12 +7,13 @@ use std::task::{Context, Wake, Waker};
 
 use polylock_core::AcquireRequest;
 use polylock_core::layers::LocalQueue;
+use polylock_core::memory::Memory;
 use polylock_core::prelude::*;
 use tokio::task::JoinHandle;
 
 use super::fake::{Call, Fake};
 use super::lost;
-use crate::support::{key, memory, secs, try_start};
+use crate::support::{in_time, key, memory, secs, settle, try_start};
 
 fn queue(server: &Fake) -> Arc<LocalQueue> {
     Arc::new(LocalQueue::new(Arc::new(server.clone())))
@@ -155,4 +156,33 @@ async fn a_task_that_cannot_be_woken_ends_no_renewals() {
     assert!(poll.is_pending());
     tokio::time::sleep(secs(100)).await;
     assert!(kept.is_held() && !short.is_held());
+}
+
+/// A task whose waker calls the store and panics.
+struct CallsTheStore(Memory);
+
+impl Wake for CallsTheStore {
+    fn wake(self: Arc<Self>) {
+        panic!("{} lock is held", self.0.live_keys());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_cannot_be_woken_costs_the_next_one_no_grant() {
+    let store = memory();
+    let held = store.lock("k").await.unwrap();
+    let mut first = Box::pin(store.request("k").shared().acquire());
+    let waker = Waker::from(Arc::new(CallsTheStore(store.client())));
+    let poll = first.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(poll.is_pending());
+    let locks = store.client();
+    let second = tokio::spawn(async move { locks.request("k").shared().acquire().await });
+    settle().await;
+    assert_eq!(store.waiters(&key()), 2);
+    let release = in_time("the release", held.release()).await;
+    assert_eq!(release.unwrap(), Released::Clean);
+    settle().await;
+    assert!(second.is_finished(), "the second reader is not woken");
+    assert!(second.await.unwrap().unwrap().is_held());
+    assert!(first.await.unwrap().is_held());
 }
