@@ -137,9 +137,12 @@ impl RedisNode {
         }
         let (is_written, value) = match call.kind {
             CallKind::Take { .. } => {
-                if let Some(Value::ServerError(error)) = answers.first() {
+                // The last reply may name another holder, and a script would report that alone. If it is an
+                // error, it says more: a replica that loads its data set refuses writes as a replica.
+                if let [Value::ServerError(error), .., last] = &*answers
+                    && !matches!(last, Value::ServerError(_))
+                {
                     let failure = RedisFailure::refused(self.server(), error.clone());
-                    // The last reply may name another holder, and a script would report that alone.
                     if failure.is_of_replica() || failure.refusal() == Some(Refusal::NoPerm) {
                         return Err(failure);
                     }
