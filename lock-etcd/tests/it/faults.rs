@@ -211,6 +211,29 @@ async fn a_release_without_an_answer_whose_key_is_found_gone_has_an_unknown_outc
     place.assert_nothing_left(&[&locks], "a").await;
 }
 
+/// The reply to an adoption comes after a retry has adopted the lock: it ends neither the lock nor the lease of
+/// etcd that the retry has attached it to.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adoption_whose_reply_comes_after_its_retry_is_kept() {
+    let place = Place::new().await;
+    let (holder, locks) = (place.client().await, place.counted().await);
+    let ticket = acquire(&holder, "a").await.into_ticket();
+    let ticket = ticket.expect("a lease can be left");
+    // One attempt has a third of the ttl, which is less.
+    let late = Fault::LateReply(ms(1_500));
+    place.counter().plan(Request::Adopt, late);
+    let guard = locks.acquire(&AcquireRequest::adopting(&ticket)).await;
+    let guard = guard.expect("the retry adopts it");
+    // Until the late reply has come, and the lease of one of the two attempts is revoked.
+    assert!(locks.shutdown(SOON).await, "the first attempt does not end");
+    let revoked = place.counter().seen(is_revocation);
+    assert_eq!(revoked, 1);
+    assert_eq!(place.tree().line(&key("a")).await.len(), 1, "it is free");
+    let attempt = request("a").with_wait(Wait::Never);
+    assert_error(&*holder, &attempt, ErrorKind::Contended).await;
+    release(guard).await;
+}
+
 /// A waiter whose key is deleted is not granted the lock by that, and queues again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_key_is_deleted_goes_to_the_end_of_the_queue() {
@@ -390,6 +413,10 @@ fn is_creation(_: &str, kind: Option<Request>) -> bool {
 /// Whether it writes a key that exists.
 fn is_write(path: &str, kind: Option<Request>) -> bool {
     path.ends_with("/Txn") && kind.is_none()
+}
+
+fn is_revocation(path: &str, _: Option<Request>) -> bool {
+    path.ends_with("/LeaseRevoke")
 }
 
 fn is_read(path: &str, _: Option<Request>) -> bool {
