@@ -82,11 +82,22 @@ impl EtcdStore {
         if let Some(lease) = self.fresh(ttl) {
             return Ok(lease);
         }
+        loop {
+            match self.grant_shared(ttl).await {
+                Ok(lease) => return Ok(lease),
+                Err(failure) => self.pause_grant(until, failure).await?,
+            }
+        }
+    }
+
+    /// Grants the shared lease of a ttl, unless another task has done so. One task grants at a time, and lets
+    /// others try before it retries: a renewal has less time than an acquisition.
+    async fn grant_shared(&self, ttl: Duration) -> Result<Arc<ServerLease>, EtcdFailure> {
         let _one_grants = self.granting.lock().await;
         if let Some(lease) = self.fresh(ttl) {
             return Ok(lease);
         }
-        let lease = self.private_lease(ttl, until).await?;
+        let lease = self.grant(ttl).await?;
         let mut shared = self.shared();
         let former = shared.insert(whole_seconds(ttl), Arc::clone(&lease));
         drop(shared);
@@ -101,14 +112,23 @@ impl EtcdStore {
         until: Instant,
     ) -> Result<Arc<ServerLease>, EtcdFailure> {
         loop {
-            let granted = ServerLease::grant(&self.connection, &self.engine, ttl).await;
-            match granted {
-                Ok(lease) => return Ok(Arc::new(lease)),
-                Err(failure) if failure.is_retryable() || failure.is_of_connection() => {
-                    self.connection.pause(until, failure).await?;
-                }
-                Err(failure) => return Err(failure),
+            match self.grant(ttl).await {
+                Ok(lease) => return Ok(lease),
+                Err(failure) => self.pause_grant(until, failure).await?,
             }
+        }
+    }
+
+    async fn grant(&self, ttl: Duration) -> Result<Arc<ServerLease>, EtcdFailure> {
+        let granted = ServerLease::grant(&self.connection, &self.engine, ttl).await;
+        granted.map(Arc::new)
+    }
+
+    /// Pauses before another grant; returns failures that a retry cannot fix.
+    async fn pause_grant(&self, until: Instant, failure: EtcdFailure) -> Result<(), EtcdFailure> {
+        match failure.is_retryable() || failure.is_of_connection() {
+            true => self.connection.pause(until, failure).await,
+            false => Err(failure),
         }
     }
 

@@ -9,7 +9,7 @@ use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason, Mode
 use polylock_etcd::EtcdConfig;
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, acquire, assert_error, granted, key, loss, ms, open,
+    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, assert_error, granted, key, loss, ms, open,
     release, request, token, until, waiting,
 };
 
@@ -401,6 +401,33 @@ async fn an_acquisition_that_a_full_database_refuses_has_a_known_outcome() {
     release(kept).await;
 }
 
+/// An acquisition that a full database refuses a lease of etcd repeats that request. A renewal that needs one too
+/// is not kept from its own request by that.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquisition_at_a_full_database_costs_no_held_lock() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
+    assert_eq!(
+        place.tree().leases(&key("left")).await,
+        place.tree().leases(&key("kept")).await
+    );
+    place.counter().fill(is_grant);
+    // Its neighbor has to move to another lease.
+    left.abandon();
+    let refusals = place.counter().seen(is_grant);
+    let waiter = waiting(&locks, request("a"));
+    until("the acquisition is refused", async || {
+        place.counter().seen(is_grant) > refusals + 1
+    })
+    .await;
+    tokio::time::sleep(TTL * 2).await;
+    assert!(kept.is_held(), "lost: {:?}", kept.lost().reason());
+    place.counter().make_space();
+    release(granted(waiter).await).await;
+    release(kept).await;
+}
+
 /// Its lease outlasts the test without a renewal.
 fn long(name: &str) -> AcquireRequest {
     request(name).with_ttl(SOON * 6)
@@ -413,6 +440,10 @@ fn is_creation(_: &str, kind: Option<Request>) -> bool {
 /// Whether it writes a key that exists.
 fn is_write(path: &str, kind: Option<Request>) -> bool {
     path.ends_with("/Txn") && kind.is_none()
+}
+
+fn is_grant(path: &str, _: Option<Request>) -> bool {
+    path.ends_with("/LeaseGrant")
 }
 
 fn is_revocation(path: &str, _: Option<Request>) -> bool {
