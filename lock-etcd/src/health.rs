@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType};
 use futures_util::future::join_all;
+use polylock_core::engine::before;
 use polylock_core::{HealthCheck, HealthRule, Status};
 use tokio::time::Instant;
 
@@ -57,10 +58,14 @@ async fn servers(store: &EtcdStore) -> Result<Vec<ServerVersion>, EtcdFailure> {
     let until = Instant::now() + store.config.connect_timeout;
     let answered = connection.retried(until, |mut client| async move { client.status().await });
     answered.await?;
+    // One that hangs must not use up the time of the other checks.
+    let limit = until.saturating_duration_since(Instant::now()) / 2;
     let hosts = store.config.hosts.iter().enumerate();
     let servers = hosts.map(|(at, (host, port))| async move {
         let status = connection.send_to(at, |mut client| async move { client.status().await });
-        let status = status.await.map_err(|failure| failure.to_string());
+        let status = before(Instant::now() + limit, status).await;
+        let status = status.unwrap_or(Err(EtcdFailure::Silent(limit)));
+        let status = status.map_err(|failure| failure.to_string());
         ServerVersion {
             name: format!("{host}:{port}"),
             version: status.map(|status| status.version().to_owned()),

@@ -278,6 +278,23 @@ async fn a_server_that_hangs_is_left_for_another() {
     drop(kept);
 }
 
+/// The start does not wait for a server that hangs for longer than the first reply may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_does_not_fail_the_start() {
+    let servers = EtcdServer::cluster(&EtcdOptions::default());
+    let place = Place::of_all(&servers).await;
+    let locks = place.client().await;
+    // The client begins with the first one.
+    servers[0].stop();
+    // The others have a leader then.
+    release(acquire(&locks, "a").await).await;
+    // Two requests to the server that hangs take longer.
+    let short = place.config().with_connect_timeout(ms(3_500));
+    let started = open(short.expect("it is in range")).await;
+    release(acquire(&started, "a").await).await;
+    servers[0].resume();
+}
+
 /// A server that is cut off from the others refuses, and the client goes to one that has a leader.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_a_leader_is_left_for_another() {
