@@ -312,6 +312,26 @@ impl EtcdStore {
         let found = gets(&done).pop();
         Ok(Err(found.and_then(|mut found| found.take_kvs().pop())))
     }
+
+    /// The same with a lease that was granted for this write. Revokes a retired one that the key is certainly not
+    /// attached to; others are revoked when they are dropped.
+    pub(crate) async fn replace_once(
+        &self,
+        key: &str,
+        mod_revision: i64,
+        value: &str,
+        lease: &ServerLease,
+    ) -> Result<Result<i64, Option<KeyValue>>, EtcdFailure> {
+        let replaced = self.replace(key, mod_revision, value, lease.id).await;
+        let is_unused = match &replaced {
+            Ok(written) => written.is_err(),
+            Err(failure) => !failure.is_ambiguous(),
+        };
+        if is_unused && lease.is_retired() {
+            ServerLease::revoke(&self.connection, &self.engine, lease.id);
+        }
+        replaced
+    }
 }
 
 /// What is read in the term in which a keep-alive was answered, and when that was sent.

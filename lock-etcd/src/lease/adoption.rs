@@ -134,7 +134,7 @@ impl EtcdStore {
             let lease = self.private_lease(ttl, self.step()).await?;
             begin(&lease);
             let path = format!("{directory}{}", held.name);
-            let replaced = self.replace(&path, held.mod_revision, &value, lease.id);
+            let replaced = self.replace_once(&path, held.mod_revision, &value, &lease);
             if let Ok(revision) = replaced.await? {
                 (held.lease, held.mod_revision) = (lease.id, revision);
                 return Ok(Some((held, lease)));
