@@ -50,7 +50,8 @@ impl EtcdConfig {
     /// The default timeout of one request.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// Names servers of one cluster, by host and port. One is enough, but all of them are better.
+    /// Names servers of one cluster, by host and port. One is enough, but all of them are better. Without any,
+    /// connecting fails with [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig).
     #[must_use]
     pub fn new<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Self {
         let hosts = hosts.into_iter();
