@@ -71,6 +71,9 @@ impl EtcdConfig {
     ///
     /// The lock `NAME` is that of `etcdctl lock PREFIX/NAME`. A slash follows the prefix.
     ///
+    /// No prefix may be below another one: with `locks` and `locks/orders`, the lock `orders` of the first
+    /// waits for every contender of the second, and `lockctl break` of that lock ends locks of the second.
+    ///
     /// # Errors
     ///
     /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is empty or ends with a slash.
