@@ -99,6 +99,8 @@ impl EtcdStore {
         }
         let lease = self.grant(ttl).await?;
         let mut shared = self.shared();
+        // Those that have ended are of no use, and dropping them revokes nothing.
+        shared.retain(|_, lease| lease.age() <= lease.ttl);
         let former = shared.insert(whole_seconds(ttl), Arc::clone(&lease));
         drop(shared);
         // Not in the mutex: the last one to have it revokes it.
