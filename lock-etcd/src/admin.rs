@@ -237,7 +237,7 @@ impl EtcdStore {
             // From here on, the key may be attached to this lease, which is not kept alive.
             lease.retire();
             let (path, value) = (format!("{directory}{name}"), entry.encode());
-            let replaced = self.replace(&path, mod_revision, &value, lease.id);
+            let replaced = self.replace_once(&path, mod_revision, &value, &lease);
             if replaced.await?.is_ok() {
                 return Ok(LeaseState::Held);
             }

@@ -82,7 +82,7 @@ impl EtcdFailure {
     pub(crate) fn is_of_connection(&self) -> bool {
         match self {
             Self::Client(ClientError::GRpcStatus(status)) => {
-                self.is_retryable() && !is_refusal(status)
+                self.is_retryable() && (!is_refusal(status) || is_of_learner(status))
             }
             Self::Client(_) => self.is_retryable(),
             Self::Core(_) | Self::LoginEnded | Self::Silent(_) => true,
@@ -173,6 +173,13 @@ fn is_full(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message().contains("database space exceeded")
 }
 
+/// Whether the server is a learner, which serves no clients until it is promoted. Before etcd 3.6 the code is
+/// `Unavailable`.
+fn is_of_learner(status: &Status) -> bool {
+    let message = "rpc not supported for learner";
+    status.code() == Code::FailedPrecondition && status.message().contains(message)
+}
+
 /// Whether the token of a login has ended, or the users have changed since it was given: then the client
 /// tries the password that it has once more.
 fn is_of_login(status: &Status) -> bool {
@@ -190,6 +197,7 @@ fn kind(status: &Status) -> ErrorKind {
         // The quota of the database, too many requests at a time, or a connection that is closed.
         Code::ResourceExhausted => ErrorKind::Unavailable,
         Code::OutOfRange => ErrorKind::Protocol,
+        _ if is_of_learner(status) => ErrorKind::Unavailable,
         _ if is_refusal(status) => ErrorKind::Protocol,
         _ => ErrorKind::Unavailable,
     }
@@ -215,7 +223,7 @@ impl fmt::Display for EtcdAdvice<'_> {
                 "etcd refuses this user or password, the user lacks the right to the prefix, or there \
                  is no login and etcd asks for one: {message}"
             ),
-            ErrorKind::Unavailable if is_refusal(status) => {
+            ErrorKind::Unavailable if is_refusal(status) && !is_of_learner(status) => {
                 write!(f, "etcd takes no writes: {message}")
             }
             ErrorKind::Unavailable => write!(f, "etcd is out of reach: {message}"),
@@ -300,6 +308,11 @@ mod tests {
             full().without_effect(),
             of_code(Code::NotFound),
         ];
+        let not_served = "etcdserver: rpc not supported for learner";
+        let learner = [EtcdFailure::from(status(
+            Code::FailedPrecondition,
+            not_served,
+        ))];
         let (wrong, too_large) = (
             [of_code(Code::InvalidArgument)],
             [of_code(Code::OutOfRange)],
@@ -312,6 +325,7 @@ mod tests {
             (&unconfirmed, ErrorKind::Unavailable, true, false),
             (&perhaps_executed, ErrorKind::Unavailable, true, false),
             (&refused, ErrorKind::Unavailable, false, false),
+            (&learner, ErrorKind::Unavailable, false, true),
             (&wrong, ErrorKind::Protocol, false, false),
             (&too_large, ErrorKind::Protocol, true, false),
         ] {

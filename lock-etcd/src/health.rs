@@ -1,9 +1,11 @@
 //! Health checks of a cluster: what keeps it from granting locks, and what delays them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmType};
+use etcd_client::{AlarmAction, AlarmType, ResponseHeader};
 use futures_util::future::join_all;
+use polylock_core::engine::before;
 use polylock_core::{HealthCheck, HealthRule, Status};
 use tokio::time::Instant;
 
@@ -57,12 +59,18 @@ async fn servers(store: &EtcdStore) -> Result<Vec<ServerVersion>, EtcdFailure> {
     let until = Instant::now() + store.config.connect_timeout;
     let answered = connection.retried(until, |mut client| async move { client.status().await });
     answered.await?;
+    // One that hangs must not use up the time of the other checks.
+    let limit = until.saturating_duration_since(Instant::now()) / 2;
     let hosts = store.config.hosts.iter().enumerate();
     let servers = hosts.map(|(at, (host, port))| async move {
         let status = connection.send_to(at, |mut client| async move { client.status().await });
-        let status = status.await.map_err(|failure| failure.to_string());
+        let status = before(Instant::now() + limit, status).await;
+        let status = status.unwrap_or(Err(EtcdFailure::Silent(limit)));
+        let status = status.map_err(|failure| failure.to_string());
+        let header = status.as_ref().ok().and_then(|status| status.header());
         ServerVersion {
             name: format!("{host}:{port}"),
+            cluster: header.map(ResponseHeader::cluster_id),
             version: status.map(|status| status.version().to_owned()),
         }
     });
@@ -82,6 +90,8 @@ struct ClusterFacts {
 #[derive(Debug)]
 struct ServerVersion {
     name: String,
+    /// The id of its cluster, if it is known.
+    cluster: Option<u64>,
     /// Its version, or why it does not answer.
     version: Result<String, String>,
 }
@@ -95,6 +105,18 @@ impl ClusterFacts {
         versions.map(String::as_str)
     }
 
+    /// The servers of each cluster, if there are several.
+    fn clusters(&self) -> Option<Vec<String>> {
+        let mut clusters = BTreeMap::<u64, Vec<&str>>::new();
+        for server in &self.servers {
+            if let Some(id) = server.cluster {
+                clusters.entry(id).or_default().push(&server.name);
+            }
+        }
+        let names = clusters.values().map(|names| names.join(", "));
+        (clusters.len() > 1).then(|| names.collect())
+    }
+
     fn silent(&self) -> Vec<String> {
         let silent = self.servers.iter().filter_map(|server| {
             let why = server.version.as_ref().err()?;
@@ -106,8 +128,9 @@ impl ClusterFacts {
 
 const RULES: &[HealthRule<ClusterFacts>] = &[
     HealthRule {
-        id: "servers",
+        id: SERVERS,
         rule: |facts| match &facts.silent()[..] {
+            _ if facts.clusters().is_some() => None,
             [] => Status::Ok.because(format!("{} of the servers answer", facts.servers.len())),
             silent => {
                 Status::Warning.because(format!("servers do not answer: {}", silent.join("; ")))
@@ -115,6 +138,15 @@ const RULES: &[HealthRule<ClusterFacts>] = &[
         },
         impact: "with a majority out of reach there are no locks",
         fix: "start the server, or correct its name in the URL",
+    },
+    HealthRule {
+        id: SERVERS,
+        rule: |facts| {
+            let clusters = facts.clusters()?.join("; ");
+            Status::Error.because(format!("servers are of different clusters: {clusters}"))
+        },
+        impact: "a lock that is held in one cluster is granted in the other, so that two clients hold it",
+        fix: "name the servers of one cluster in the URL",
     },
     HealthRule {
         id: "version",
@@ -166,6 +198,8 @@ const RULES: &[HealthRule<ClusterFacts>] = &[
 
 const ALARMS: &str = "alarms";
 
+const SERVERS: &str = "servers";
+
 /// Whether a leader of this version revokes no leases after others have replaced it (etcd #15247), which is so
 /// from 3.4.31 and 3.5.13 on; 3.5.0 to 3.5.5 can lose data in a crash as well.
 fn is_safe(version: &str) -> bool {
@@ -189,6 +223,7 @@ mod tests {
         let facts = |version: &str| ClusterFacts {
             servers: vec![ServerVersion {
                 name: "a:1".to_owned(),
+                cluster: Some(1),
                 version: Ok(version.to_owned()),
             }],
             alarms: Some(Vec::new()),
@@ -202,7 +237,14 @@ mod tests {
         let mut half = good();
         half.servers.push(ServerVersion {
             name: "b:1".to_owned(),
+            cluster: None,
             version: Err("refused".to_owned()),
+        });
+        let mut mixed = facts("3.5.13");
+        mixed.servers.push(ServerVersion {
+            name: "b:1".to_owned(),
+            cluster: Some(2),
+            version: Ok("3.5.13".to_owned()),
         });
         for (facts, expected) in [
             (good(), None),
@@ -210,6 +252,7 @@ mod tests {
             (facts("3.6.0-rc.1"), None),
             (facts("3.10.0"), None),
             (half, Some(("servers", "b:1: refused"))),
+            (mixed, Some(("servers", "clusters: a:1; b:1"))),
             (facts("3.4.23"), Some(("version", "etcd is 3.4.23"))),
             (facts("3.4.30+git"), Some(("version", "etcd is 3.4.30+git"))),
             (facts("3.5.12"), Some(("version", "etcd is 3.5.12"))),

@@ -56,14 +56,14 @@ impl Etcd {
     ///
     /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if no server answers.
     /// - [`Denied`](polylock_core::ErrorKind::Denied) if the credentials are refused.
-    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if a TLS file cannot be read, or the
-    ///   cluster fails the start-up checks and the configuration is strict.
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if there are no servers, a TLS file
+    ///   cannot be read, or the cluster fails the start-up checks and the configuration is strict.
     ///
     /// # Cancel safety
     ///
     /// Nothing is left.
     pub async fn connect(config: EtcdConfig) -> Result<Self> {
-        let store = open(config);
+        let store = open(config)?;
         first_reply(&store, health::check(&store)).await?;
         let admin = Admin(Arc::clone(&store));
         Ok(Self { store, admin })
@@ -82,15 +82,19 @@ impl Etcd {
     }
 }
 
-fn open(config: EtcdConfig) -> Arc<EtcdStore> {
+fn open(config: EtcdConfig) -> Result<Arc<EtcdStore>> {
+    if config.hosts.is_empty() {
+        let error = Error::config("the configuration names no servers");
+        return Err(error.with_backend(NAME));
+    }
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
-    EtcdStore::new(config, engine)
+    Ok(EtcdStore::new(config, engine))
 }
 
 /// Checks the cluster of a configuration.
 pub(crate) async fn check_health(config: EtcdConfig) -> Result<Vec<HealthCheck>> {
-    let store = open(config);
+    let store = open(config)?;
     first_reply(&store, health::check_health(&store)).await
 }
 

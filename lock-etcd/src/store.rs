@@ -82,12 +82,25 @@ impl EtcdStore {
         if let Some(lease) = self.fresh(ttl) {
             return Ok(lease);
         }
+        loop {
+            match self.grant_shared(ttl).await {
+                Ok(lease) => return Ok(lease),
+                Err(failure) => self.pause_grant(until, failure).await?,
+            }
+        }
+    }
+
+    /// Grants the shared lease of a ttl, unless another task has done so. One task grants at a time, and lets
+    /// others try before it retries: a renewal has less time than an acquisition.
+    async fn grant_shared(&self, ttl: Duration) -> Result<Arc<ServerLease>, EtcdFailure> {
         let _one_grants = self.granting.lock().await;
         if let Some(lease) = self.fresh(ttl) {
             return Ok(lease);
         }
-        let lease = self.private_lease(ttl, until).await?;
+        let lease = self.grant(ttl).await?;
         let mut shared = self.shared();
+        // Those that have ended are of no use, and dropping them revokes nothing.
+        shared.retain(|_, lease| lease.age() <= lease.ttl);
         let former = shared.insert(whole_seconds(ttl), Arc::clone(&lease));
         drop(shared);
         // Not in the mutex: the last one to have it revokes it.
@@ -101,14 +114,23 @@ impl EtcdStore {
         until: Instant,
     ) -> Result<Arc<ServerLease>, EtcdFailure> {
         loop {
-            let granted = ServerLease::grant(&self.connection, &self.engine, ttl).await;
-            match granted {
-                Ok(lease) => return Ok(Arc::new(lease)),
-                Err(failure) if failure.is_retryable() || failure.is_of_connection() => {
-                    self.connection.pause(until, failure).await?;
-                }
-                Err(failure) => return Err(failure),
+            match self.grant(ttl).await {
+                Ok(lease) => return Ok(lease),
+                Err(failure) => self.pause_grant(until, failure).await?,
             }
+        }
+    }
+
+    async fn grant(&self, ttl: Duration) -> Result<Arc<ServerLease>, EtcdFailure> {
+        let granted = ServerLease::grant(&self.connection, &self.engine, ttl).await;
+        granted.map(Arc::new)
+    }
+
+    /// Pauses before another grant; returns failures that a retry cannot fix.
+    async fn pause_grant(&self, until: Instant, failure: EtcdFailure) -> Result<(), EtcdFailure> {
+        match failure.is_retryable() || failure.is_of_connection() {
+            true => self.connection.pause(until, failure).await,
+            false => Err(failure),
         }
     }
 
@@ -291,6 +313,26 @@ impl EtcdStore {
         }
         let found = gets(&done).pop();
         Ok(Err(found.and_then(|mut found| found.take_kvs().pop())))
+    }
+
+    /// The same with a lease that was granted for this write. Revokes a retired one that the key is certainly not
+    /// attached to; others are revoked when they are dropped.
+    pub(crate) async fn replace_once(
+        &self,
+        key: &str,
+        mod_revision: i64,
+        value: &str,
+        lease: &ServerLease,
+    ) -> Result<Result<i64, Option<KeyValue>>, EtcdFailure> {
+        let replaced = self.replace(key, mod_revision, value, lease.id).await;
+        let is_unused = match &replaced {
+            Ok(written) => written.is_err(),
+            Err(failure) => !failure.is_ambiguous(),
+        };
+        if is_unused && lease.is_retired() {
+            ServerLease::revoke(&self.connection, &self.engine, lease.id);
+        }
+        replaced
     }
 }
 

@@ -50,7 +50,8 @@ impl EtcdConfig {
     /// The default timeout of one request.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// Names servers of one cluster, by host and port. One is enough, but all of them are better.
+    /// Names servers of one cluster, by host and port. One is enough, but all of them are better. Without any,
+    /// connecting fails with [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig).
     #[must_use]
     pub fn new<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Self {
         let hosts = hosts.into_iter();
@@ -69,6 +70,9 @@ impl EtcdConfig {
     /// Sets the prefix of the keys of locks. Default: `locks`.
     ///
     /// The lock `NAME` is that of `etcdctl lock PREFIX/NAME`. A slash follows the prefix.
+    ///
+    /// No prefix may be below another one: with `locks` and `locks/orders`, the lock `orders` of the first
+    /// waits for every contender of the second, and `lockctl break` of that lock ends locks of the second.
     ///
     /// # Errors
     ///

@@ -91,3 +91,13 @@ fn names_what_is_wrong() {
         assert!(error.message().contains(says), "{url}: {error}");
     }
 }
+
+#[tokio::test]
+async fn a_cluster_without_servers_is_refused() {
+    let config = || EtcdConfig::new(Vec::<(String, u16)>::new());
+    let connected = crate::Etcd::connect(config()).await.map(drop);
+    let checked = crate::lock::check_health(config()).await.map(drop);
+    for refused in [connected, checked] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidConfig);
+    }
+}

@@ -49,10 +49,20 @@ impl EtcdLease {
             }
             return Ok(None);
         };
+        let token = contender.token();
+        let is_outdated = match &state.key {
+            KnownKey::At(own) => own.mod_revision > contender.mod_revision,
+            KnownKey::Gone => true,
+            _ => false,
+        };
+        // A later write has attached the key to another lease of etcd. To drop that one here would revoke it.
+        if is_outdated {
+            drop(state);
+            return Ok(token);
+        }
         state.key = KnownKey::At((&contender).into());
         // Earlier requests that arrive later are refused.
         let former = std::mem::replace(&mut state.leases, vec![attached]);
-        let token = contender.token();
         if let Some(entry) = contender.entry {
             state.entry = entry;
         }
@@ -124,7 +134,7 @@ impl EtcdStore {
             let lease = self.private_lease(ttl, self.step()).await?;
             begin(&lease);
             let path = format!("{directory}{}", held.name);
-            let replaced = self.replace(&path, held.mod_revision, &value, lease.id);
+            let replaced = self.replace_once(&path, held.mod_revision, &value, &lease);
             if let Ok(revision) = replaced.await? {
                 (held.lease, held.mod_revision) = (lease.id, revision);
                 return Ok(Some((held, lease)));

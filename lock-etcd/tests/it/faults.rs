@@ -9,7 +9,7 @@ use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason, Mode
 use polylock_etcd::EtcdConfig;
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, acquire, assert_error, granted, key, loss, ms, open,
+    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, assert_error, granted, key, loss, ms, open,
     release, request, token, until, waiting,
 };
 
@@ -211,6 +211,29 @@ async fn a_release_without_an_answer_whose_key_is_found_gone_has_an_unknown_outc
     place.assert_nothing_left(&[&locks], "a").await;
 }
 
+/// The reply to an adoption comes after a retry has adopted the lock: it ends neither the lock nor the lease of
+/// etcd that the retry has attached it to.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adoption_whose_reply_comes_after_its_retry_is_kept() {
+    let place = Place::new().await;
+    let (holder, locks) = (place.client().await, place.counted().await);
+    let ticket = acquire(&holder, "a").await.into_ticket();
+    let ticket = ticket.expect("a lease can be left");
+    // One attempt has a third of the ttl, which is less.
+    let late = Fault::LateReply(ms(1_500));
+    place.counter().plan(Request::Adopt, late);
+    let guard = locks.acquire(&AcquireRequest::adopting(&ticket)).await;
+    let guard = guard.expect("the retry adopts it");
+    // Until the late reply has come, and the lease of one of the two attempts is revoked.
+    assert!(locks.shutdown(SOON).await, "the first attempt does not end");
+    let revoked = place.counter().seen(is_revocation);
+    assert_eq!(revoked, 1);
+    assert_eq!(place.tree().line(&key("a")).await.len(), 1, "it is free");
+    let attempt = request("a").with_wait(Wait::Never);
+    assert_error(&*holder, &attempt, ErrorKind::Contended).await;
+    release(guard).await;
+}
+
 /// A waiter whose key is deleted is not granted the lock by that, and queues again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_key_is_deleted_goes_to_the_end_of_the_queue() {
@@ -253,6 +276,23 @@ async fn a_server_that_hangs_is_left_for_another() {
     release(acquire(&other, "a").await).await;
     place.assert_nothing_left(&[&locks], "a").await;
     drop(kept);
+}
+
+/// The start does not wait for a server that hangs for longer than the first reply may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_does_not_fail_the_start() {
+    let servers = EtcdServer::cluster(&EtcdOptions::default());
+    let place = Place::of_all(&servers).await;
+    let locks = place.client().await;
+    // The client begins with the first one.
+    servers[0].stop();
+    // The others have a leader then.
+    release(acquire(&locks, "a").await).await;
+    // Two requests to the server that hangs take longer.
+    let short = place.config().with_connect_timeout(ms(3_500));
+    let started = open(short.expect("it is in range")).await;
+    release(acquire(&started, "a").await).await;
+    servers[0].resume();
 }
 
 /// A server that is cut off from the others refuses, and the client goes to one that has a leader.
@@ -378,6 +418,33 @@ async fn an_acquisition_that_a_full_database_refuses_has_a_known_outcome() {
     release(kept).await;
 }
 
+/// An acquisition that a full database refuses a lease of etcd repeats that request. A renewal that needs one too
+/// is not kept from its own request by that.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquisition_at_a_full_database_costs_no_held_lock() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
+    assert_eq!(
+        place.tree().leases(&key("left")).await,
+        place.tree().leases(&key("kept")).await
+    );
+    place.counter().fill(is_grant);
+    // Its neighbor has to move to another lease.
+    left.abandon();
+    let refusals = place.counter().seen(is_grant);
+    let waiter = waiting(&locks, request("a"));
+    until("the acquisition is refused", async || {
+        place.counter().seen(is_grant) > refusals + 1
+    })
+    .await;
+    tokio::time::sleep(TTL * 2).await;
+    assert!(kept.is_held(), "lost: {:?}", kept.lost().reason());
+    place.counter().make_space();
+    release(granted(waiter).await).await;
+    release(kept).await;
+}
+
 /// Its lease outlasts the test without a renewal.
 fn long(name: &str) -> AcquireRequest {
     request(name).with_ttl(SOON * 6)
@@ -390,6 +457,14 @@ fn is_creation(_: &str, kind: Option<Request>) -> bool {
 /// Whether it writes a key that exists.
 fn is_write(path: &str, kind: Option<Request>) -> bool {
     path.ends_with("/Txn") && kind.is_none()
+}
+
+fn is_grant(path: &str, _: Option<Request>) -> bool {
+    path.ends_with("/LeaseGrant")
+}
+
+fn is_revocation(path: &str, _: Option<Request>) -> bool {
+    path.ends_with("/LeaseRevoke")
 }
 
 fn is_read(path: &str, _: Option<Request>) -> bool {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use polylock_core::engine::LeaseId;
 use polylock_core::memory::Request;
 use polylock_core::{DistributedLock, LeaseState, LostReason, Renewal};
 
-use crate::support::{Place, TTL, acquire, admin, granted, key, loss, ms, release, request};
+use crate::support::{Place, SOON, TTL, acquire, admin, granted, key, loss, ms, release, request};
 
 /// All locks of one ttl are attached to one lease of etcd, and cost one read and one keep-alive at a time.
 #[tokio::test(flavor = "multi_thread")]
@@ -113,6 +114,47 @@ async fn a_lock_that_is_renewed_from_outside_is_kept() {
     assert_eq!(renewed.expect("it answers"), LeaseState::Held);
     tokio::time::sleep(long + TTL).await;
     release(guard).await;
+}
+
+/// A write of an administrator that another write comes before is repeated with another lease of etcd. The first
+/// one is revoked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_of_an_administrator_that_crosses_another_leaves_no_lease() {
+    let place = Place::new().await;
+    let (locks, counted) = (place.client().await, place.counted().await);
+    let manual = request("a").with_ttl(SOON).with_renewal(Renewal::Manual);
+    let guard = locks.acquire(&manual).await.expect("it is free");
+    let (key, id) = (key("a"), guard.lease_id().expect("it has an id"));
+    let crossing = async |ttl| {
+        place.held().await;
+        let renewed = admin(&*locks).renew_lease(&key, id, ttl).await;
+        place.counter().pass();
+        renewed.expect("it answers")
+    };
+    let revoked = async || {
+        assert!(counted.shutdown(SOON).await, "a revocation does not end");
+        place
+            .counter()
+            .seen(|path, _| path.ends_with("/LeaseRevoke"))
+    };
+
+    let is_write = |path: &str, kind: Option<_>| path.ends_with("/Txn") && kind.is_none();
+    place.counter().hold(is_write);
+    let renewal = admin(&*counted).renew_lease(&key, id, SOON * 2);
+    let (renewed, crossed) = tokio::join!(renewal, crossing(SOON * 4));
+    assert_eq!(renewed.expect("it answers"), LeaseState::Held);
+    assert_eq!(crossed, LeaseState::Held);
+    assert_eq!(revoked().await, 1);
+    assert!(place.tree().time_left(&key).await > 60);
+
+    place.counter().hold(|_, kind| kind == Some(Request::Adopt));
+    let new = LeaseId::from_bytes([7; 16]);
+    let adoption = admin(&*counted).adopt_lease(&key, id, new, SOON * 2);
+    let (adopted, crossed) = tokio::join!(adoption, crossing(SOON * 6));
+    assert!(adopted.expect("it answers").is_some());
+    assert_eq!(crossed, LeaseState::Held);
+    assert_eq!(revoked().await, 2);
+    assert_eq!(place.tree().line(&key).await.len(), 1);
 }
 
 /// A renewal that is under way while the lease is extended does not cut the extension, whichever of the two

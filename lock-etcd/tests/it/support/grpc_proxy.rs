@@ -40,7 +40,7 @@ struct Shared {
     next: Mutex<Option<Matches>>,
     /// Notifies held calls.
     pass: watch::Sender<()>,
-    /// The transactions that a full database refuses, and whether it is full.
+    /// The calls that a full database refuses, and whether it is full.
     quota: Mutex<Option<(Matches, bool)>>,
 }
 
@@ -107,7 +107,7 @@ impl GrpcProxy {
         *self.shared.next.lock().expect("no panic") = Some(matches);
     }
 
-    /// Lets the next transaction that matches reach the quota of the database: the server executes it, and the
+    /// Lets the next call that matches reach the quota of the database: the server executes it, and the
     /// client is answered that the database is full. Later ones that match are refused.
     pub(crate) fn fill(&self, matches: Matches) {
         *self.shared.quota.lock().expect("no panic") = Some((matches, false));
@@ -187,7 +187,17 @@ async fn pass(
         if let Some(mut pass) = shared.held(&path, None) {
             drop(pass.changed().await);
         }
-        return send(&mut sender, request.map(BodyExt::boxed)).await;
+        let Some(was_full) = shared.reaches_quota(&path, None) else {
+            return send(&mut sender, request.map(BodyExt::boxed)).await;
+        };
+        if was_full {
+            // An answer before its end would break the request.
+            request.into_body().collect().await?;
+        } else {
+            let executed = send(&mut sender, request.map(BodyExt::boxed)).await?;
+            executed.into_body().collect().await?;
+        }
+        return no_space();
     }
     let (head, body) = request.into_parts();
     let bytes = body.collect().await?.to_bytes();
@@ -274,7 +284,7 @@ impl Shared {
         seen.push((path.to_owned(), kind));
     }
 
-    /// `None` if the transaction does not match; else whether one before it has reached the quota.
+    /// `None` if the call does not match; else whether one before it has reached the quota.
     fn reaches_quota(&self, path: &str, kind: Option<Request>) -> Option<bool> {
         let mut quota = self.quota.lock().expect("no panic");
         let (matches, is_full) = quota.as_mut()?;
