@@ -231,7 +231,10 @@ async fn no_min_hold_of_a_lock_that_is_handed_over_outlasts_the_delay() {
     let nodes = start(3);
     let queue = Arc::new(LocalQueue::new(careful(&nodes).await));
     let guard = acquire(&*queue, &within(request("a"), TIMEOUT)).await;
-    let (next, too_long) = (Arc::clone(&queue), request("a").with_min_hold(DELAY + ms(1)));
+    let (next, too_long) = (
+        Arc::clone(&queue),
+        request("a").with_min_hold(DELAY + ms(1)),
+    );
     let next = tokio::spawn(async move { next.acquire(&too_long).await });
     tokio::task::yield_now().await;
     release(guard).await;
