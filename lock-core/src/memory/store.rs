@@ -151,7 +151,7 @@ impl MemoryStore {
         let (result, pushes) = self.change_silently(key, change);
         for (push, grant) in pushes {
             // A waiter that is gone takes its claim back by itself.
-            let _woken = catch_panic(|| drop(push.send(grant)));
+            let _woken = catch_panic(|| push.send(grant));
         }
         result
     }

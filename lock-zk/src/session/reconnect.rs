@@ -11,7 +11,7 @@ use futures_util::join;
 use polylock_core::engine::{Engine, LeaseId, before};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use zookeeper_client::{Error, SessionState, Stat};
+use zookeeper_client::{SessionState, Stat};
 
 use super::state::{SessionPhase, ZkSessionState};
 use super::{ZkSession, keeps_first_timeout, lock};
