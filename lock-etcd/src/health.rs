@@ -152,6 +152,9 @@ const RULES: &[HealthRule<ClusterFacts>] = &[
         id: "version",
         rule: |facts| {
             let versions: Vec<_> = facts.versions().collect();
+            if versions.is_empty() {
+                return None;
+            }
             match versions.iter().find(|version| !is_safe(version)) {
                 Some(version) => Status::Error.because(format!("etcd is {version}")),
                 None => Status::Ok.because(format!("etcd is {}", versions.join(", "))),

@@ -316,7 +316,7 @@ impl EtcdStore {
     }
 
     /// The same with a lease that was granted for this write. Revokes a retired one that the key is certainly not
-    /// attached to; others are revoked when they are dropped.
+    /// attached to. One that is not retired is revoked when it is dropped.
     pub(crate) async fn replace_once(
         &self,
         key: &str,

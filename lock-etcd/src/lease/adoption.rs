@@ -61,8 +61,12 @@ impl EtcdLease {
             return Ok(token);
         }
         state.key = KnownKey::At((&contender).into());
-        // Earlier requests that arrive later are refused.
-        let former = std::mem::replace(&mut state.leases, vec![attached]);
+        // Requests that were sent earlier are refused when they arrive. One of another task may have moved the
+        // key to its own lease of etcd, although its reply is lost.
+        let former = match state.adoptions_under_way {
+            1 => std::mem::replace(&mut state.leases, vec![attached]),
+            _ => Vec::new(),
+        };
         if let Some(entry) = contender.entry {
             state.entry = entry;
         }

@@ -227,7 +227,7 @@ async fn an_adoption_whose_reply_comes_after_its_retry_is_kept() {
     // Until the late reply has come, and the lease of one of the two attempts is revoked.
     assert!(locks.shutdown(SOON).await, "the first attempt does not end");
     let revoked = place.counter().seen(is_revocation);
-    assert_eq!(revoked, 1);
+    assert!(revoked >= 1, "no lease of an earlier attempt is revoked");
     assert_eq!(place.tree().line(&key("a")).await.len(), 1, "it is free");
     let attempt = request("a").with_wait(Wait::Never);
     assert_error(&*holder, &attempt, ErrorKind::Contended).await;
@@ -289,7 +289,7 @@ async fn a_server_that_hangs_does_not_fail_the_start() {
     // The others have a leader then.
     release(acquire(&locks, "a").await).await;
     // Two requests to the server that hangs take longer.
-    let short = place.config().with_connect_timeout(ms(3_500));
+    let short = place.config().with_connect_timeout(ms(3_900));
     let started = open(short.expect("it is in range")).await;
     release(acquire(&started, "a").await).await;
     servers[0].resume();

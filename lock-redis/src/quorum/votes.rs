@@ -107,9 +107,9 @@ impl Votes {
         self.no > self.nodes - self.majority()
     }
 
-    /// Whether another client holds the lock, rather than only competes for it. A holder has asked all
-    /// nodes, so that hardly any of them votes for a second client. Nodes that vote for this client and
-    /// refuse it at once may have voted for several others, none of which has a majority.
+    /// Whether another client certainly does not only compete for the lock. Where some nodes vote for this
+    /// client, the others may have voted for several clients, none of which has a majority. A holder that one
+    /// of the nodes does not know, because it has restarted, looks the same: it costs a few more attempts.
     pub(super) const fn is_held(&self) -> bool {
         self.is_refused() && self.yes == 0
     }

@@ -138,7 +138,8 @@ impl RedisNode {
         let (is_written, value) = match call.kind {
             CallKind::Take { .. } => {
                 // The last reply may name another holder, and a script would report that alone. If it is an
-                // error, it says more: a replica that loads its data set refuses writes as a replica.
+                // error, a script asks again: a replica that loads its data set refuses writes as a replica, and
+                // scripts as a server that loads.
                 if let [Value::ServerError(error), .., last] = &*answers
                     && !matches!(last, Value::ServerError(_))
                 {

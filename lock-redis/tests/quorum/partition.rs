@@ -14,12 +14,12 @@ use super::nodes::{PATIENT, config, open};
 use super::support::{SOON, client, ms, once, release, request, start, take, within};
 
 /// A client with a proxy before each node.
-struct Seat {
+struct ProxiedClient {
     locks: Arc<Redlock>,
     proxies: Vec<Proxy>,
 }
 
-impl Seat {
+impl ProxiedClient {
     async fn before(nodes: &RedisNodes) -> Self {
         let proxies: Vec<_> = nodes.iter().map(|node| Proxy::start(node.port())).collect();
         let locks = open(config(proxies.iter().map(Proxy::port), PATIENT)).await;
@@ -42,18 +42,18 @@ impl Seat {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_see_different_majorities_exclude_each_other() {
     let nodes = start(5);
-    let mut seats = Vec::new();
+    let mut clients = Vec::new();
     for _ in 0..5 {
-        seats.push(Seat::before(&nodes).await);
+        clients.push(ProxiedClient::before(&nodes).await);
     }
     let recorder = Recorder::new();
     for phase in 0..3 {
-        for (n, seat) in seats.iter().enumerate() {
-            seat.see_all_but(&[(n + phase) % 5, (n + 2 * phase + 1) % 5]);
+        for (n, client) in clients.iter().enumerate() {
+            client.see_all_but(&[(n + phase) % 5, (n + 2 * phase + 1) % 5]);
         }
         let mut tasks = JoinSet::new();
-        for seat in &seats {
-            let (locks, recorder) = (Arc::clone(&seat.locks), recorder.clone());
+        for client in &clients {
+            let (locks, recorder) = (Arc::clone(&client.locks), recorder.clone());
             let locks: Arc<dyn DistributedLock> = locks;
             tasks.spawn(async move {
                 for _ in 0..4 {
@@ -69,9 +69,9 @@ async fn clients_that_see_different_majorities_exclude_each_other() {
     }
     let summary = Checker::new().check(&recorder.events()).assert_clean();
     assert_eq!(summary.grants, 60);
-    for seat in &seats {
+    for client in &clients {
         assert!(
-            seat.locks.shutdown(SOON).await,
+            client.locks.shutdown(SOON).await,
             "background work does not end"
         );
     }
@@ -84,18 +84,18 @@ async fn one_of_three_clients_that_try_at_once_gets_the_lock() {
     let nodes = start(3);
     // The nodes know the scripts then.
     release(take(&*client(&nodes).await, "b").await).await;
-    let mut seats = Vec::new();
+    let mut clients = Vec::new();
     for near in 0..3 {
-        let seat = Seat::before(&nodes).await;
-        for (node, proxy) in seat.proxies.iter().enumerate() {
+        let client = ProxiedClient::before(&nodes).await;
+        for (node, proxy) in client.proxies.iter().enumerate() {
             if node != near {
                 proxy.set_latency(Direction::Both, ms(20));
             }
         }
-        seats.push(seat);
+        clients.push(client);
     }
     let request = once(request("a"));
-    let tries = join_all(seats.iter().map(|seat| seat.locks.acquire(&request))).await;
+    let tries = join_all(clients.iter().map(|client| client.locks.acquire(&request))).await;
     let mut guards = Vec::new();
     for tried in tries {
         match tried {
@@ -107,9 +107,9 @@ async fn one_of_three_clients_that_try_at_once_gets_the_lock() {
     for guard in guards {
         release(guard).await;
     }
-    for seat in &seats {
+    for client in &clients {
         assert!(
-            seat.locks.shutdown(SOON).await,
+            client.locks.shutdown(SOON).await,
             "background work does not end"
         );
     }

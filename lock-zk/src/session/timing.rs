@@ -124,10 +124,11 @@ impl LivenessEvidence {
         self.needs_quorum && self.committed.is_none_or(is_old)
     }
 
-    /// Whether a lock that is granted now would be lost before heartbeats prove more, although a write would
+    /// Whether a lock that is granted now may be lost before heartbeats prove more, although a write would
     /// prove more at once. A session that only waits commits none.
     pub(super) fn is_too_old(&self, now: Moment) -> bool {
-        self.valid_until() < now + self.timeout / 2 && self.needs_write(now)
+        let is_short = self.valid_until() < now + self.timeout / 2;
+        is_short && self.needs_write(now) && self.reported > Some(self.known)
     }
 
     /// What was asked on a connection that is broken says nothing of the next one.
