@@ -57,7 +57,8 @@ pub enum CoordinationEvent<'a> {
         /// The name of the election.
         election: &'a str,
     },
-    /// This process leads no more: it has resigned, or the lock is lost.
+    /// This process leads no more: it has resigned, or the lock is lost. After a loss,
+    /// [`Election::is_leader`](crate::Election::is_leader) turns false a moment later.
     #[non_exhaustive]
     Ended {
         /// The name of the election.

@@ -74,7 +74,9 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     ///   answer; a grant that was not received is released in the background.
     /// - [`Unsupported`](crate::ErrorKind::Unsupported),
     ///   [`InvalidKey`](crate::ErrorKind::InvalidKey) or
-    ///   [`InvalidRequest`](crate::ErrorKind::InvalidRequest) before anything is sent.
+    ///   [`InvalidRequest`](crate::ErrorKind::InvalidRequest) before anything is sent;
+    ///   [`Migrate`](crate::layers::Migrate) refuses a min hold that the old backend cannot keep once that has
+    ///   granted its lock.
     /// - [`Foreign`](crate::ErrorKind::Foreign) if something other than a lock is stored in the
     ///   place of the lock; it is left unchanged.
     /// - [`Lost`](crate::ErrorKind::Lost) if a ticket holds nothing any more, and from

@@ -15,7 +15,7 @@ use crate::observer::{CoordinationEvent, CoordinationObserver, emit};
 /// The role of one candidate.
 #[derive(Default)]
 pub(super) struct Role {
-    /// For users, who may ask for anything else while they have borrowed its value. Only
+    /// For users. A user may call any other method while it borrows the value, so only
     /// [`publish`](Self::publish) sets it.
     leads: watch::Sender<bool>,
     terms: watch::Sender<Terms>,

@@ -238,7 +238,7 @@ fn leads_returns_while_the_value_of_is_leader_is_borrowed() {
     let leadership = handle.block_on(here.campaign()).unwrap();
     let mut leads = here.is_leader();
     let (answers, answered) = mpsc::channel();
-    let (let_go, told) = mpsc::channel();
+    let (finish, finished) = mpsc::channel();
     std::thread::spawn(move || {
         let borrowed = leads.borrow();
         clock.suspend(TTL);
@@ -247,7 +247,7 @@ fn leads_returns_while_the_value_of_is_leader_is_borrowed() {
             move || answers.send(here.leads()).unwrap()
         });
         answers.send(here.leads()).unwrap();
-        told.recv().unwrap();
+        finished.recv().unwrap();
         drop(borrowed);
         let set = handle.block_on(leads.wait_for(|leads| !leads));
         let set = set.map(|leads| *leads).unwrap();
@@ -258,7 +258,7 @@ fn leads_returns_while_the_value_of_is_leader_is_borrowed() {
         let leads = answered.recv_timeout(secs(5));
         assert_eq!(leads, Ok(false), "{thread} thread");
     }
-    let_go.send(()).unwrap();
+    finish.send(()).unwrap();
     assert_eq!(answered.recv_timeout(secs(5)), Ok(false), "is_leader");
 }
 

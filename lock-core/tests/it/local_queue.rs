@@ -307,19 +307,27 @@ async fn an_attempt_without_a_wait_does_not_take_a_silent_server_for_contention(
     waiter.abort();
 }
 
+/// The next task contends from the loss on, or since before it, where the holder hands over to none.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_cost_the_holder_its_lock_by_silence_is_no_contention() {
-    let (store, locks) = queued();
-    let held = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
-    let request = AcquireRequest::new(key()).with_wait(Wait::AtMost(secs(60)));
-    let waiter = try_start(&locks, request);
-    settle().await;
-    plan_all(&store, Request::Renew, Fault::Silence);
-    store.faults().plan(Request::Acquire, Fault::Silence);
-    let reason = in_time("the loss of the lock", held.lost()).await;
-    assert_eq!(reason, LostReason::Unreachable);
-    tokio::time::sleep(secs(3)).await;
-    let attempt = locks.try_lock("k").await.unwrap_err();
-    assert_eq!(attempt.kind(), ErrorKind::Unavailable);
-    waiter.abort();
+    for hands_over in [true, false] {
+        let store = memory();
+        let queue = LocalQueue::new(Arc::new(store.client()));
+        let locks = match hands_over {
+            true => queue,
+            false => queue.with_max_handovers(0),
+        };
+        let held = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
+        plan_all(&store, Request::Renew, Fault::Silence);
+        store.faults().plan(Request::Acquire, Fault::Silence);
+        let request = AcquireRequest::new(key()).with_wait(Wait::AtMost(secs(60)));
+        let waiter = try_start(&locks, request);
+        settle().await;
+        let reason = in_time("the loss of the lock", held.lost()).await;
+        assert_eq!(reason, LostReason::Unreachable);
+        tokio::time::sleep(secs(3)).await;
+        let attempt = locks.try_lock("k").await.unwrap_err();
+        assert_eq!(attempt.kind(), ErrorKind::Unavailable, "{hands_over}");
+        waiter.abort();
+    }
 }

@@ -284,6 +284,22 @@ async fn both_are_released_although_the_release_is_not_polled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shutdown_of_the_old_one_waits_for_a_release_on_both() {
+    let stores = Move::new();
+    let old = Arc::new(stores.old.client());
+    let locks: Arc<dyn DistributedLock> = Arc::<Memory>::clone(&old);
+    let both = Migrate::new(locks, Arc::new(stores.new.client()));
+    let guard = both.lock("k").await.unwrap();
+    let late = Fault::LateReply(secs(2));
+    stores.new.faults().plan(Request::Release, late);
+    let mut release = Box::pin(guard.release());
+    drop_after_a_poll(&mut release).await;
+    assert!(!old.shutdown(secs(1)).await, "the old lock is held");
+    assert!(old.shutdown(secs(10)).await, "the release does not end");
+    assert_eq!(stores.is_free().await, (true, true));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_next_one_of_the_process_renews_as_it_says() {
     let stores = Move::new();
     let locks = Arc::new(stores.both());

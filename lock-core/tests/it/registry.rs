@@ -342,7 +342,7 @@ async fn a_backend_is_not_migrated_to_itself() {
 }
 
 #[tokio::test]
-async fn an_observer_hears_of_hand_overs_during_a_migration() {
+async fn an_observer_is_notified_of_hand_overs_during_a_migration() {
     let log = Log::default();
     let registry = Example::new()
         .registry()
@@ -354,8 +354,8 @@ async fn an_observer_hears_of_hand_overs_during_a_migration() {
     settle().await;
     first.release().await.unwrap();
     let _second = second.await.unwrap();
-    let heard = log.take_only("held");
-    assert_eq!(heard.len(), 4, "two holders on each backend: {heard:?}");
+    let held = log.take_only("held");
+    assert_eq!(held.len(), 4, "two holders on each backend: {held:?}");
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl SqlResponses {
     ///
     /// The URL is one of sqlx, with the parameters that sqlx knows: `sqlite:/var/lib/shop/shop.db`,
     /// `postgres://me@host/shop`, `mysql://me@host/shop`.
-    /// A SQLite file is created unless the URL has a `mode`, and set to write-ahead logging (WAL).
+    /// A SQLite file is created unless the URL has `mode=rw` or `mode=ro`, and set to write-ahead logging (WAL).
     ///
     /// Services that share a database, and whose locks differ only in the namespace of their URL, need a table
     /// each: [`connect_table`](Self::connect_table).

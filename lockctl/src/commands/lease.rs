@@ -116,7 +116,8 @@ async fn acquire_in_full(
     let guard = locks.acquire(request).await?;
     let now = tokio::time::Instant::now();
     let valid_until = guard.valid_until();
-    if valid_until.is_some_and(|until| until < now + request.ttl() / 2) {
+    // A lock that was free is valid for nine tenths.
+    if valid_until.is_some_and(|until| until < now + request.ttl() * 3 / 4) {
         // An error drops the guard, which releases the lock.
         guard.renew().await?;
     }

@@ -164,11 +164,15 @@ impl ReleaseHook for KeyHandle {
 
     fn on_ended(&self, hold: &HeldLease) {
         // A server that was silent until the loss has not said who holds the lock now.
-        let left = match hold.is_lost_by_silence() {
+        let is_silent = hold.is_lost_by_silence();
+        let left = match is_silent {
             true => Vacancy::Nothing,
             false => Vacancy::Lock,
         };
         let next = self.change(|queue| {
+            if let Some(attempt) = queue.contending.as_ref().filter(|_| is_silent) {
+                attempt.mark_unresponsive();
+            }
             // After a lock was broken, the next contender may hold it before the old holder
             // notices.
             if queue.is_held_by(hold) {

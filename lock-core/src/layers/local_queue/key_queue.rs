@@ -238,7 +238,7 @@ impl KeyQueue {
     }
 
     pub(super) fn put_back(&mut self, waiter: LocalWaiter) {
-        // A sweep may have missed it, after it was counted.
+        // It may have left while it was not in `waiting`, and a sweep has reset the count since.
         self.gone += usize::from(waiter.wakeup.is_closed());
         waiter.owner().inspect(|owner| owner.enter_queue());
         self.waiting.push_front(waiter);
