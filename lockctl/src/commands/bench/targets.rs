@@ -72,7 +72,17 @@ fn chosen(app: &App) -> Result<Option<(String, String)>, CommandFailure> {
         }
         return Ok(None);
     }
-    let url = app.backend()?.text().to_owned();
+    let backend = match is_ambient {
+        // LOCK_URL would replace the backend of the file.
+        true => {
+            let mut global = global.clone();
+            global.backend = None;
+            let without = |name: &str| env::var_os(name).filter(|_| name != "LOCK_URL");
+            BackendUrl::choose(&global, without)?
+        }
+        false => app.backend()?,
+    };
+    let url = backend.text().to_owned();
     let name = global.default_backend.clone();
     Ok(Some((name.unwrap_or_else(|| free_name(&url, &[])), url)))
 }
