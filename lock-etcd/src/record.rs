@@ -27,12 +27,20 @@ impl EtcdStore {
         keep: Duration,
     ) -> Result<bool, EtcdFailure> {
         let path = self.record_path(key);
+        let mut last_try = NO_LEASE;
         loop {
-            let (mod_revision, former) = match self.stored_record(&path).await? {
-                Some((_, found)) if found.token > record.token => return Ok(false),
+            let stored = self.stored_record(&path).await?;
+            let (mod_revision, former) = match &stored {
                 Some((stored, _)) => (stored.mod_revision(), stored.lease()),
                 None => (0, NO_LEASE),
             };
+            // A copy of the last request may have written the record.
+            if last_try != former {
+                self.revoke_unused(last_try);
+            }
+            if stored.is_some_and(|(_, found)| found.token > record.token) {
+                return Ok(false);
+            }
             let lease = self.private_lease(keep, self.step()).await?;
             // From here on, the record may be attached to this lease, and is to end with it.
             lease.retire();
@@ -42,22 +50,23 @@ impl EtcdStore {
             let txn = Txn::new().when([unchanged]).and_then([put]);
             let written = match self.connection.txn(txn).await {
                 Err(failure) if !failure.is_ambiguous() => {
-                    ServerLease::revoke(&self.connection, &self.engine, lease.id);
+                    self.revoke_unused(lease.id);
                     return Err(failure);
                 }
                 written => written?,
             };
-            // Nothing is attached to the lease of a record that was replaced, or was not written.
-            let unused = match written.succeeded() {
-                true => former,
-                false => lease.id,
-            };
-            if unused != NO_LEASE {
-                ServerLease::revoke(&self.connection, &self.engine, unused);
-            }
             if written.succeeded() {
+                self.revoke_unused(former);
                 return Ok(true);
             }
+            last_try = lease.id;
+        }
+    }
+
+    /// Revokes a lease that nothing is attached to, if there is one.
+    fn revoke_unused(&self, lease: i64) {
+        if lease != NO_LEASE {
+            ServerLease::revoke(&self.connection, &self.engine, lease);
         }
     }
 

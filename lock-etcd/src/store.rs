@@ -326,7 +326,9 @@ impl EtcdStore {
     ) -> Result<Result<i64, Option<KeyValue>>, EtcdFailure> {
         let replaced = self.replace(key, mod_revision, value, lease.id).await;
         let is_unused = match &replaced {
-            Ok(written) => written.is_err(),
+            Ok(Ok(_)) => false,
+            // A copy of this request may have come before it.
+            Ok(Err(found)) => found.as_ref().is_none_or(|found| found.lease() != lease.id),
             Err(failure) => !failure.is_ambiguous(),
         };
         if is_unused && lease.is_retired() {

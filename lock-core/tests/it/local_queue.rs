@@ -320,6 +320,8 @@ async fn a_server_that_cost_the_holder_its_lock_by_silence_is_no_contention() {
         let held = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
         plan_all(&store, Request::Renew, Fault::Silence);
         store.faults().plan(Request::Acquire, Fault::Silence);
+        // Late enough for an attempt that is still under way after the loss.
+        tokio::time::sleep(secs(8)).await;
         let request = AcquireRequest::new(key()).with_wait(Wait::AtMost(secs(60)));
         let waiter = try_start(&locks, request);
         settle().await;

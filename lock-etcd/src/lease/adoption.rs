@@ -57,6 +57,7 @@ impl EtcdLease {
         };
         // A later write has attached the key to another lease of etcd. To drop that one here would revoke it.
         if is_outdated {
+            state.leases.retain(|lease| lease.id != attached.id);
             drop(state);
             return Ok(token);
         }
