@@ -208,7 +208,7 @@ impl Engine {
     /// # Cancel safety
     ///
     /// Dropping the future drops the acquisition, on the engine, at the point that it has reached. A lock that was
-    /// granted by then is released without its min hold, if `T` is a [`LockGuard`](crate::LockGuard) or an option of
+    /// granted by then is released without its min hold, if `T` is a [`LockGuard`] or an option of
     /// one.
     pub async fn run<T: Send + 'static>(
         &self,
