@@ -24,7 +24,7 @@ pub(crate) struct PurgeTexts {
     /// Read [`PURGE_ROWS`] rows after a key.
     ///
     /// - Leases: arguments key and retention; columns key, whether the lease has been free for the
-    ///   retention, and its last token.
+    ///   retention ([`IS_IDLE`]), its last token, and its version.
     /// - Rows of `mode=row` and of transactions: arguments key and retention; columns key, and whether the
     ///   row was created before the retention. A row does not show when it was last locked.
     /// - Records: argument key; columns key, and whether the record has ended.
@@ -33,7 +33,8 @@ pub(crate) struct PurgeTexts {
     pub(crate) raise: Arc<Sql>,
     /// Delete unused rows, if they are still unused.
     ///
-    /// - Leases: arguments key, retention and floor. The statement waits for rows that are locked.
+    /// - Leases: arguments key, retention, floor and the version from the scan. The statement waits for
+    ///   rows that are locked.
     /// - Rows of `mode=row` and of transactions: arguments key and retention. The statement skips locked
     ///   rows.
     /// - Records: argument key. The statement waits for rows that are locked.
@@ -43,6 +44,17 @@ pub(crate) struct PurgeTexts {
 /// The text of [`PurgeTexts::raise`], the same for all servers.
 pub(crate) const RAISE: &str = "
 UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND lock_key = ''";
+
+/// Whether the first row of a lease is unused, for [`PurgeTexts::scan`] on all servers.
+///
+/// `sharers` still counts holders that died, so the slots are read where it is not 0. The delete does not
+/// read them again, but requires the version of the scan: each statement that adds or renews a shared
+/// holder changes the version of the first row in the same transaction.
+pub(crate) const IS_IDLE: &str = "
+%unheld% AND l.changed_at <= %moment% - {2} AND (l.sharers = 0 OR (
+    SELECT count(*) FROM %table% s
+    WHERE s.kind = 1 AND s.lock_key = l.lock_key AND s.slot > 0
+        AND s.id IS NOT NULL AND s.expires_at > %moment%) = 0)";
 
 /// The rows of one kind, by their place in [`PurgeTexts`].
 #[derive(Clone, Copy)]
@@ -83,7 +95,7 @@ struct PurgeState {
 
 /// Leases to be deleted, if they are still idle then.
 struct PendingDelete {
-    keys: Vec<Vec<u8>>,
+    rows: Vec<IdleRow>,
     /// The min token of all later leases.
     floor: u64,
     since: Moment,
@@ -91,9 +103,16 @@ struct PendingDelete {
 
 /// Consecutive rows of one kind.
 struct Scanned {
-    /// Those that are idle: the key, and the last token of a lease.
-    idle: Vec<(Vec<u8>, i64)>,
+    idle: Vec<IdleRow>,
     passed: Vec<u8>,
+}
+
+/// A row that was idle at the scan.
+struct IdleRow {
+    key: Vec<u8>,
+    /// Of leases only, as is the version.
+    last_token: i64,
+    version: i64,
 }
 
 impl Purge {
@@ -165,14 +184,14 @@ impl PurgeInner {
     /// Selects idle leases, and prevents their tokens from being drawn again.
     async fn doom_leases(&self) -> Result<(), SqlFailure> {
         let scanned = self.scan(RowKind::Leases, Some(self.retention)).await?;
-        let floor = scanned.idle.iter().map(|(_, last_token)| *last_token).max();
+        let floor = scanned.idle.iter().map(|row| row.last_token).max();
         if let Some(floor) = floor {
             let values = vec![SqlValue::from(floor)];
             let raised = self.pool.run(&self.texts.raise, values).await?;
             // Without the row that stores the min token, nothing may be deleted.
             if raised.affected > 0 {
                 self.state.lock().doomed.push_back(PendingDelete {
-                    keys: scanned.idle.into_iter().map(|(key, _)| key).collect(),
+                    rows: scanned.idle,
                     floor: u64::try_from(floor).unwrap_or_default(),
                     since: self.engine.now(),
                 });
@@ -184,14 +203,15 @@ impl PurgeInner {
 
     async fn delete_leases(&self, doomed: PendingDelete) -> Result<(), SqlFailure> {
         let retention = whole_micros(self.retention);
-        let row = |key: Vec<u8>| {
+        let values = |row: IdleRow| {
             vec![
-                SqlValue::from(key),
+                SqlValue::from(row.key),
                 SqlValue::from(retention),
                 SqlValue::from(doomed.floor),
+                SqlValue::from(row.version),
             ]
         };
-        let rows: Vec<_> = doomed.keys.into_iter().map(row).collect();
+        let rows: Vec<_> = doomed.rows.into_iter().map(values).collect();
         let (sql, values) = self.texts.delete[RowKind::Leases as usize].with(&rows);
         let deleted = self.pool.run(&sql, values).await?;
         tracing::debug!(rows = deleted.affected, "unused rows of leases are deleted");
@@ -212,11 +232,12 @@ impl PurgeInner {
     ) -> Result<(), SqlFailure> {
         let scanned = self.scan(kind, retention).await?;
         if !scanned.idle.is_empty() {
-            let row = |(key, _)| {
+            let values = |row: IdleRow| {
                 let retention = retention.map(|retention| SqlValue::from(whole_micros(retention)));
-                [SqlValue::from(key)].into_iter().chain(retention).collect()
+                let key = SqlValue::from(row.key);
+                [key].into_iter().chain(retention).collect()
             };
-            let rows: Vec<Vec<SqlValue>> = scanned.idle.into_iter().map(row).collect();
+            let rows: Vec<Vec<SqlValue>> = scanned.idle.into_iter().map(values).collect();
             let (sql, values) = self.texts.delete[kind as usize].with(&rows);
             self.pool.run(&sql, values).await?;
         }
@@ -238,10 +259,15 @@ impl PurgeInner {
         let key = |row: &Vec<SqlValue>| row.first().and_then(SqlValue::bytes).map(<[u8]>::to_vec);
         let number = |row: &Vec<SqlValue>, at: usize| row.get(at).and_then(SqlValue::int);
         let idle = rows.iter().filter(|row| number(row, 1) == Some(1));
+        let idle = idle.filter_map(|row| {
+            Some(IdleRow {
+                key: key(row)?,
+                last_token: number(row, 2).unwrap_or_default(),
+                version: number(row, 3).unwrap_or_default(),
+            })
+        });
         Ok(Scanned {
-            idle: idle
-                .filter_map(|row| Some((key(row)?, number(row, 2).unwrap_or_default())))
-                .collect(),
+            idle: idle.collect(),
             passed: match rows.last() {
                 Some(last) if rows.len() == PURGE_ROWS => key(last).unwrap_or_default(),
                 _ => Vec::new(),

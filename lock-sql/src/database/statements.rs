@@ -177,10 +177,8 @@ pub(crate) fn fill(
     // A part may have later ones in it.
     let common = [
         ("%end%", "%moment% + {4}"),
-        (
-            "%free%",
-            "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= %moment%)",
-        ),
+        ("%free%", "l.sharers = 0 AND %unheld%"),
+        ("%unheld%", "(l.id IS NULL OR l.expires_at <= %moment%)"),
         ("%alive%", "l.expires_at > %moment%"),
         ("%unqueued%", &unqueued),
         ("%kept%", KEPT),

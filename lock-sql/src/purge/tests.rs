@@ -17,7 +17,7 @@ fn leases_are_deleted_when_their_floor_has_settled() {
     let second = |n: u64| moment(n * 1_000_000);
     for n in [10, 20] {
         state.doomed.push_back(PendingDelete {
-            keys: Vec::new(),
+            rows: Vec::new(),
             floor: n,
             since: second(n),
         });
@@ -28,6 +28,51 @@ fn leases_are_deleted_when_their_floor_has_settled() {
     assert_eq!(due(100), None);
     assert_eq!(due(110), Some(20));
     assert_eq!(due(200), None);
+}
+
+/// `sharers` still counts holders that died without a release.
+#[tokio::test]
+async fn rows_of_sharers_that_died_are_purged_and_no_others() {
+    for url in databases() {
+        let client = Client::open(&url, "&retention=0s").await;
+        let purge = &client.store.purge.0;
+        // No round begins by itself.
+        purge.state.lock().is_busy = true;
+        for name in ["dead", "half", "used"] {
+            for n in [2, 4] {
+                let taken = client.take(name, n, Mode::Shared).await;
+                taken.expect("it is shared");
+            }
+        }
+        let died = "UPDATE polylock_locks SET expires_at = 1
+                    WHERE kind = 1 AND slot > 0 AND (lock_key <> 'half' OR slot = 1)";
+        client.sql(died).await;
+        // The tokens of the other keys stay below it, and so do not keep their rows.
+        let ahead = "UPDATE polylock_locks SET last_token = last_token + 1000000000000
+                     WHERE kind = 1 AND lock_key = 'dead' AND slot = 0";
+        client.sql(ahead).await;
+        let last = "SELECT max(last_token) FROM polylock_locks";
+        let last = client.number(last).await.unsigned_abs();
+        purge.doom_leases().await.expect("a round");
+        // It comes after the scan.
+        let taken = client.take("used", 6, Mode::Shared).await;
+        taken.expect("it is shared");
+        let doomed = purge.state.lock().doomed.pop_front();
+        let doomed = doomed.expect("idle rows");
+        purge.delete_leases(doomed).await.expect("deleted");
+        let left = async |name: &str| {
+            let rows = "SELECT count(*) FROM polylock_locks WHERE kind = 1 AND lock_key";
+            client.number(&format!("{rows} = '{name}'")).await
+        };
+        assert_eq!(left("dead").await, 0);
+        assert_eq!(left("half").await, 3);
+        for name in ["half", "used"] {
+            let taken = client.take(name, 8, Mode::Exclusive).await;
+            assert_eq!(taken, None, "{name}");
+        }
+        let taken = client.take("dead", 8, Mode::Exclusive).await;
+        assert!(taken.expect("it is free").next > last);
+    }
 }
 
 /// Deletes what is older than this, of all rows of locks.

@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Past the library.
-    async fn sql(&self, text: &str) -> QueryResult {
+    pub(crate) async fn sql(&self, text: &str) -> QueryResult {
         let sql = Sql::prepared(text);
         self.pool.run(&sql, Vec::new()).await.expect("done")
     }
@@ -98,7 +98,7 @@ impl Client {
     }
 
     /// Takes a lock, or not.
-    async fn take(&self, name: &str, n: u8, mode: Mode) -> Option<TokenRange> {
+    pub(crate) async fn take(&self, name: &str, n: u8, mode: Mode) -> Option<TokenRange> {
         self.try_take(name, n, mode, TTL)
             .await
             .expect("an answer")

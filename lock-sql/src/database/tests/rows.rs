@@ -125,19 +125,23 @@ async fn a_purge_leaves_rows_with_a_shared_holder() {
         };
         let texts = client.store.purge.texts();
         let scan = vec![SqlValue::from(""), SqlValue::from(1_i64)];
-        let scanned = run((Arc::clone(&texts.scan[LEASES]), scan)).await;
+        let scanned = run((Arc::clone(&texts.scan[LEASES]), scan)).await.rows;
         let is_idle = |row: &Vec<SqlValue>| (row[0].bytes().unwrap().to_vec(), row[1].int());
-        let scanned: Vec<_> = scanned.rows.iter().map(is_idle).collect();
+        let found: Vec<_> = scanned.iter().map(is_idle).collect();
         let expected = [(b"idle".to_vec(), Some(1)), (b"shared".to_vec(), Some(0))];
-        assert_eq!(scanned, expected);
-        let row = |key| {
+        assert_eq!(found, expected);
+        let row = |key, version| {
             vec![
                 SqlValue::from(key),
                 SqlValue::from(1_i64),
                 SqlValue::from(i64::MAX),
+                SqlValue::from(version),
             ]
         };
-        run(texts.delete[LEASES].with(&[row("idle"), row("shared")])).await;
+        let version = |at: usize| scanned[at][3].int().unwrap();
+        // The holder came after the scan.
+        let rows = [row("idle", version(0)), row("shared", version(1) - 1)];
+        run(texts.delete[LEASES].with(&rows)).await;
         let left = "SELECT count(*) FROM polylock_locks WHERE kind = 1";
         // Those of the lock and of its holder.
         assert_eq!(client.number(left).await, 2);

@@ -1,7 +1,7 @@
 //! The statements that find and delete unused rows of MySQL and MariaDB.
 
 use super::lease::{many, text};
-use crate::purge::{PURGE_ROWS, PurgeTexts, RAISE};
+use crate::purge::{IS_IDLE, PURGE_ROWS, PurgeTexts, RAISE};
 use crate::wire::Sql;
 
 pub(crate) fn texts(table: &str) -> PurgeTexts {
@@ -14,12 +14,10 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
         ))
     };
     let many = |before: &str, columns, after: &str| many(table, before, columns, after);
+    let leases = format!("CAST(COALESCE({IS_IDLE}, 0) AS SIGNED), l.last_token, l.version");
     PurgeTexts {
         scan: [
-            scan(
-                1,
-                "CAST(COALESCE(%free% AND l.changed_at <= %now% - {2}, 0) AS SIGNED), l.last_token",
-            ),
+            scan(1, &leases),
             scan(2, "CAST(l.changed_at <= %now% - {2} AS SIGNED)"),
             scan(9, "CAST(l.expires_at <= %now% AS SIGNED)"),
         ],
@@ -27,7 +25,7 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
         delete: [
             many(
                 "DELETE l FROM",
-                vec!["k", "retention", "least"],
+                vec!["k", "retention", "least", "v"],
                 DELETE_LEASES,
             ),
             many(
@@ -44,8 +42,8 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
 
 const DELETE_LEASES: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k
-WHERE %free% AND l.changed_at <= %now% - d.retention
-    AND l.last_token <= d.least";
+WHERE %unheld% AND (l.sharers = 0 OR l.version = d.v)
+    AND l.changed_at <= %now% - d.retention AND l.last_token <= d.least";
 
 /// Locks the rows that no transaction has locked. The limit keeps the optimizer from merging the
 /// subquery into the statement, which would wait for the others.

@@ -2,7 +2,7 @@
 
 use super::lease::text;
 use crate::database::statements::Many;
-use crate::purge::{PURGE_ROWS, PurgeTexts, RAISE};
+use crate::purge::{IS_IDLE, PURGE_ROWS, PurgeTexts, RAISE};
 use crate::wire::Sql;
 
 pub(crate) fn texts(table: &str) -> PurgeTexts {
@@ -15,10 +15,10 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
              ORDER BY l.lock_key LIMIT {PURGE_ROWS}"
         ))
     };
-    let leases = "(%free% AND l.changed_at <= m.now - {2})::int::bigint, l.last_token";
+    let leases = format!("({IS_IDLE})::int::bigint, l.last_token, l.version");
     PurgeTexts {
         scan: [
-            scan(1, leases),
+            scan(1, &leases),
             scan(2, "(l.changed_at <= m.now - {2})::int::bigint"),
             scan(9, "(l.expires_at <= m.now)::int::bigint"),
         ],
@@ -35,8 +35,8 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
 const DELETE_LEASES: &str = "
 DELETE FROM %table% l
 USING (SELECT %now% AS now) m,
-    unnest(%1%::bytea[], %2%::bigint[], %3%::bigint[]) AS d(k, retention, least)
-WHERE l.kind = 1 AND l.lock_key = d.k AND %free%
+    unnest(%1%::bytea[], %2%::bigint[], %3%::bigint[], %4%::bigint[]) AS d(k, retention, least, v)
+WHERE l.kind = 1 AND l.lock_key = d.k AND %unheld% AND (l.sharers = 0 OR l.version = d.v)
     AND l.changed_at <= m.now - d.retention AND l.last_token <= d.least";
 
 /// Locks a row before it deletes it, and skips rows that a transaction has locked. The commit waits for
