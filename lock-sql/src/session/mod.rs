@@ -17,7 +17,7 @@ mod record;
 pub(crate) mod server_age;
 mod socket;
 pub(crate) mod statements;
-#[cfg(test)]
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod tests;
 
 use std::sync::Arc;
