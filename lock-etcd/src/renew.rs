@@ -195,12 +195,11 @@ impl EtcdStore {
     /// must not be kept alive by others.
     async fn target(&self, due: &Due<'_>) -> Result<Arc<ServerLease>, EtcdFailure> {
         let Due { request, lease, .. } = due;
-        // The scheduler repeats what fails.
-        let once = Instant::now();
         if request.rule == TtlRule::Exactly || request.ttl != lease.ttl || !lease.is_shared {
-            return self.private_lease(request.ttl, once).await;
+            // The scheduler repeats what fails.
+            return self.private_lease(request.ttl, Instant::now()).await;
         }
-        let target = self.shared_lease(request.ttl, once).await?;
+        let target = self.shared_lease_to_renew(request.ttl).await?;
         if target.lasts_until() < due.end {
             let path = [due.path.as_str()];
             self.renewed(&target, |client| read(client, &path)).await?;

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lock_testkit::network::Network;
 use lock_testkit::proxy::Direction;
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason, Mode, Released, Wait};
+use polylock_core::{
+    AcquireRequest, DistributedLock, ErrorKind, LockGuard, LostReason, Mode, Released, Wait,
+};
 use polylock_etcd::EtcdConfig;
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, assert_error, granted, key, loss, ms, open,
-    release, request, token, until, waiting,
+    release, renewed, request, token, until, waiting,
 };
 
 /// A server that restarts keeps the locks that last for long enough, and tokens grow over it.
@@ -443,6 +446,64 @@ async fn an_acquisition_at_a_full_database_costs_no_held_lock() {
     place.counter().make_space();
     release(granted(waiter).await).await;
     release(kept).await;
+}
+
+/// A renewal that needs another lease of etcd does not wait for an acquisition whose request for one has no
+/// reply.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_does_not_wait_for_the_lease_of_an_acquisition() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let mut round = 0;
+    // The client gives up a held request after 2 s.
+    until("a lock is renewed before that", async || {
+        round += 1;
+        let long = |name: &str| long(&format!("{name}{round}"));
+        let left = locks.acquire(&long("left")).await.expect("it is free");
+        let kept = locks.acquire(&long("kept")).await.expect("it is free");
+        // Its neighbor has to move to another lease.
+        left.abandon();
+        place.counter().hold(is_grant);
+        let waiter = waiting(&locks, long("a"));
+        place.held().await;
+        renewed(&kept).await;
+        let is_in_time = place.counter().is_holding();
+        place.counter().pass();
+        release(granted(waiter).await).await;
+        release(kept).await;
+        is_in_time
+    })
+    .await;
+}
+
+/// Locks that have to move to another lease of etcd at a full database are refused it together. One by one, the
+/// last of many would have no time left to be renewed on the lease that it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_that_a_full_database_refuses_a_lease_are_refused_together() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let left = locks.acquire(&long("left")).await.expect("it is free");
+    let mut guards = Vec::new();
+    for n in 0..40 {
+        let long = long(&format!("a{n}"));
+        guards.push(locks.acquire(&long).await.expect("it is free"));
+    }
+    place.counter().fill(is_grant);
+    left.abandon();
+    let before = place.counter().seen(is_grant);
+    // The first request is held until all of them are waiting.
+    place.counter().hold(is_grant);
+    let pass = async {
+        place.held().await;
+        place.counter().pass();
+    };
+    let renewals = join_all(guards.iter().map(LockGuard::renew));
+    tokio::join!(renewals, pass);
+    let requests = place.counter().seen(is_grant) - before;
+    assert!((1..=10).contains(&requests), "{requests} for 40 locks");
+    for guard in guards {
+        release(guard).await;
+    }
 }
 
 /// Its lease outlasts the test without a renewal.
