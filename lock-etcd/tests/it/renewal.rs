@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use polylock_core::engine::LeaseId;
 use polylock_core::memory::Request;
-use polylock_core::{DistributedLock, LeaseState, LostReason, Renewal};
+use polylock_core::{DistributedLock, LeaseState, LockGuard, LostReason, Renewal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
-use crate::support::{Place, SOON, TTL, acquire, admin, granted, key, loss, ms, release, request};
+use crate::support::{
+    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, granted, key, loss, ms, release,
+    request,
+};
 
 /// All locks of one ttl are attached to one lease of etcd, and cost one read and one keep-alive at a time.
 #[tokio::test(flavor = "multi_thread")]
@@ -24,13 +30,58 @@ async fn locks_of_one_ttl_are_renewed_together() {
     let before = place.count(Request::Renew);
     tokio::time::sleep(TTL).await;
     let renewals = place.count(Request::Renew) - before;
-    assert!(guards.iter().all(polylock_core::LockGuard::is_held));
+    assert!(guards.iter().all(LockGuard::is_held));
     // Three periods of up to eight batches each, and more than one lease where acquiring has taken long.
     assert!((3..=30).contains(&renewals), "{renewals} for 40 locks");
     assert!(leases.len() <= 2, "{leases:?}");
     for guard in guards {
         release(guard).await;
     }
+}
+
+/// Renewals that wait for the keep-alives of one lease of etcd share one. One by one, the last of many locks that
+/// move to another lease would have no time left.
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_that_wait_for_a_keep_alive_share_one() {
+    let server = EtcdServer::start(EtcdOptions::default());
+    let place = Place::of(&server).await;
+    let locks = place.counted().await;
+    let mut guards = Vec::new();
+    for n in 0..40 {
+        // The engine renews none of them meanwhile.
+        let long = request(&format!("a{n}")).with_ttl(SOON * 6);
+        guards.push(locks.acquire(&long).await.expect("it is free"));
+    }
+    let before = keep_alives(&server).await;
+    // The first one is held until all of them are waiting.
+    place
+        .counter()
+        .hold(|path, _| path.ends_with("/LeaseKeepAlive"));
+    let pass = async {
+        place.held().await;
+        place.counter().pass();
+    };
+    tokio::join!(join_all(guards.iter().map(LockGuard::renew)), pass);
+    let sent = keep_alives(&server).await - before;
+    assert!((1..=10).contains(&sent), "{sent} for 40 renewals");
+    for guard in guards {
+        release(guard).await;
+    }
+}
+
+/// How many keep-alives a server has counted.
+async fn keep_alives(server: &EtcdServer) -> usize {
+    let stream = TcpStream::connect(server.address()).await;
+    let (mut stream, mut metrics) = (stream.expect("it listens"), String::new());
+    let request = b"GET /metrics HTTP/1.0\r\n\r\n";
+    stream.write_all(request).await.expect("it is sent");
+    let read = stream.read_to_string(&mut metrics).await;
+    read.expect("it answers");
+    let name = "etcd_debugging_lease_renewed_total ";
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name));
+    value
+        .and_then(|value| value.parse().ok())
+        .expect("a number")
 }
 
 /// A lock that is left ends after its ttl, and those that shared a lease of etcd with it live on.
