@@ -252,18 +252,24 @@ impl EtcdLease {
         !is_known
     }
 
-    /// Attaches the key to a lease of etcd, and makes it one of another mode if there is one.
-    pub(crate) async fn write(
-        &self,
-        lease: &Arc<ServerLease>,
-        mode: Option<Mode>,
-    ) -> Result<LeaseState, EtcdFailure> {
+    /// Attaches the key to a lease of etcd.
+    pub(crate) async fn write(&self, lease: &Arc<ServerLease>) -> Result<LeaseState, EtcdFailure> {
         let _one_writes = self.writing.lock().await;
-        self.put(lease, mode).await
+        self.put(lease, None).await
     }
 
-    /// The same for the task that holds `writing`. The write is refused if another has come before it, so
-    /// that a late write undoes none.
+    /// Makes the lock a shared one, attached to the lease of etcd that it has.
+    async fn write_shared(&self) -> Result<LeaseState, EtcdFailure> {
+        let _one_writes = self.writing.lock().await;
+        // Not before: a renewal may have moved the key meanwhile, and the former lease may end first. Of several,
+        // the last is the one that was written last.
+        let attached = self.state().leases.last().cloned();
+        let attached = attached.ok_or(EtcdFailure::Protocol("a holder without a lease"))?;
+        self.put(&attached, Some(Mode::Shared)).await
+    }
+
+    /// Attaches the key to a lease of etcd, and makes it one of another mode if there is one. For the task that
+    /// holds `writing`. The write is refused if another has come before it, so that a late write undoes none.
     pub(crate) async fn put(
         &self,
         lease: &Arc<ServerLease>,
@@ -485,14 +491,9 @@ impl Lease for EtcdLease {
     }
 
     async fn downgrade(&self) -> Result<()> {
-        let leases = self.state().leases.clone();
-        // Of several the last is the one that was written last.
-        let Some(lease) = leases.last() else {
-            return Err(EtcdFailure::Protocol("a holder without a lease").into());
-        };
         let until = self.store.step();
         let failure = loop {
-            match self.write(lease, Some(Mode::Shared)).await {
+            match self.write_shared().await {
                 Ok(LeaseState::Lost(reason)) => return Err(Error::lost(reason)),
                 Ok(_) => return Ok(()),
                 Err(failure) => {

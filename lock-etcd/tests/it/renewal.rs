@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, granted, key, loss, ms, release,
-    request,
+    request, until,
 };
 
 /// All locks of one ttl are attached to one lease of etcd, and cost one read and one keep-alive at a time.
@@ -248,6 +248,37 @@ async fn a_renewal_that_crosses_an_extension_does_not_cut_it() {
     extended.expect("it is extended");
     assert!(place.tree().time_left(&key("a")).await > 200);
     release(guard).await;
+}
+
+/// A downgrade that waits while a renewal moves the lock to another lease of etcd leaves it there: the former
+/// lease ends before the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_that_crosses_a_move_keeps_the_next_lease() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let mut round = 0;
+    // A renewal has a second: on a busy machine, it may not have moved the lock by then.
+    until("the lock has the next lease", async || {
+        round += 1;
+        let long = |name: &str| request(name).with_ttl(TTL * 2);
+        let (left, name) = (format!("left{round}"), format!("a{round}"));
+        let neighbor = locks.acquire(&long(&left)).await.expect("it is free");
+        let mut guard = locks.acquire(&long(&name)).await.expect("it is free");
+        let former = place.tree().leases(&key(&name)).await;
+        assert_eq!(place.tree().leases(&key(&left)).await, former);
+        place
+            .counter()
+            .hold(|path, _| path.ends_with("/LeaseGrant"));
+        neighbor.abandon();
+        place.held().await;
+        let pass = async { place.counter().pass() };
+        let (downgraded, ()) = tokio::join!(guard.downgrade(), pass);
+        downgraded.expect("it is downgraded");
+        let has_moved = place.tree().leases(&key(&name)).await != former;
+        release(guard).await;
+        has_moved
+    })
+    .await;
 }
 
 /// etcd executes the request that reaches the quota of its database, and then answers that it is full.
