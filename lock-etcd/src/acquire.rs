@@ -43,6 +43,9 @@ impl EtcdAttempt<'_> {
         let mut has_waited = !listing.is_creation_of(&name);
         let mut is_fresh = true;
         loop {
+            if self.lease.is_replaced(&listing.contenders) {
+                return Err(EtcdAttemptError::Gone);
+            }
             let blocker = match queue_position(&listing.contenders, &name) {
                 QueuePosition::Gone => return Err(EtcdAttemptError::Gone),
                 QueuePosition::Holds => {

@@ -143,6 +143,17 @@ impl EtcdLease {
         }
     }
 
+    /// Whether its key was deleted, and created again by a late request. Contenders that came between the two
+    /// have larger tokens.
+    pub(crate) fn is_replaced(&self, contenders: &[EtcdContender]) -> bool {
+        let state = self.state();
+        let KnownKey::At(own) = &state.key else {
+            return false;
+        };
+        let listed = contenders.iter().find(|listed| listed.name == own.name);
+        listed.is_some_and(|listed| listed.create_revision != own.create_revision)
+    }
+
     /// The lease of etcd that the key is attached to, if that is certain.
     pub(crate) fn server_lease(&self) -> Option<Arc<ServerLease>> {
         match &self.state().leases[..] {

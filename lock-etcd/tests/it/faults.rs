@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use etcd_client::PutOptions;
 use futures_util::future::join_all;
 use lock_testkit::network::Network;
 use lock_testkit::proxy::Direction;
@@ -358,6 +359,39 @@ async fn a_key_that_is_created_again_is_not_the_lock() {
         "{reason:?}"
     );
     place.contenders("a", 0).await;
+}
+
+/// A waiter's key that is deleted, and created again by a late request, is not its place in the queue: contenders
+/// that came between the two have larger tokens.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_key_is_created_again_has_a_larger_token_than_those_before_it() {
+    let place = Place::new().await;
+    let (locks, late) = (place.client().await, place.counted().await);
+    let guard = acquire(&locks, "a").await;
+    let slow = request("a").with_ttl(SOON / 2);
+    let waiter = place.waiter(&late, slow).await;
+    // It lists the queue once it hears of the deletion.
+    place.counter().hold(is_read);
+    let tree = place.tree();
+    let (mut paths, mut values) = (tree.paths(&key("a")).await, tree.line(&key("a")).await);
+    let (path, value) = (paths.remove(1), values.remove(1));
+    let lease = tree.leases(&key("a")).await[1];
+    let deleted = tree.client().delete(path.clone(), None).await;
+    assert_eq!(deleted.expect("it answers").deleted(), 1);
+    place.held().await;
+    let next = place.waiter(&locks, request("a")).await;
+    // As a request does that was sent earlier.
+    let options = PutOptions::new().with_lease(lease);
+    let put = tree.client().put(path, value, Some(options)).await;
+    put.expect("it is written");
+    place.counter().pass();
+    release(guard).await;
+    let next = granted(next).await;
+    let last = token(&next);
+    release(next).await;
+    let waiter = granted(waiter).await;
+    assert!(token(&waiter) > last);
+    release(waiter).await;
 }
 
 /// etcd executes the request that reaches the quota of its database, and then answers that it is full.
