@@ -310,25 +310,29 @@ impl EtcdLease {
                     self.state().leases.retain(|known| known.id != lease.id);
                 }
             });
-            match replaced? {
-                Ok(revision) => {
-                    revisions.mod_revision = revision;
-                    let former = {
-                        let mut state = self.state();
-                        state.key = KnownKey::At(revisions);
-                        std::mem::replace(&mut state.leases, vec![Arc::clone(lease)])
-                    };
-                    drop(former);
-                    return Ok(LeaseState::Held);
-                }
+            let (mod_revision, is_written) = match replaced? {
+                Ok(revision) => (revision, true),
                 Err(stored) => {
+                    // An earlier request that had no reply has written the same.
+                    let is_same = stored.as_ref().is_some_and(|stored| {
+                        stored.lease() == lease.id && stored.value() == value.as_bytes()
+                    });
                     let found = stored.map(|stored| EtcdContender::read(&revisions.name, &stored));
                     if let Some(lost) = self.loss(found.as_ref()).await {
                         return Ok(lost);
                     }
-                    revisions.mod_revision = found.map_or(0, |found| found.mod_revision);
-                    self.state().key = KnownKey::At(revisions);
+                    (found.map_or(0, |found| found.mod_revision), is_same)
                 }
+            };
+            revisions.mod_revision = mod_revision;
+            let mut state = self.state();
+            state.key = KnownKey::At(revisions);
+            if is_written {
+                let former = std::mem::replace(&mut state.leases, vec![Arc::clone(lease)]);
+                drop(state);
+                // Not in the mutex: the last one to have it revokes it.
+                drop(former);
+                return Ok(LeaseState::Held);
             }
         }
     }

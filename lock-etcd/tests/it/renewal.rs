@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, granted, key, loss, ms, release,
-    request, until,
+    renewed, request, until,
 };
 
 /// All locks of one ttl are attached to one lease of etcd, and cost one read and one keep-alive at a time.
@@ -249,6 +249,39 @@ async fn a_renewal_that_crosses_an_extension_does_not_cut_it() {
     extended.expect("it is extended");
     assert!(place.tree().time_left(&key("a")).await > 200);
     release(guard).await;
+}
+
+/// A write that moves a lock to another lease of etcd, and is executed after its client has given it up, is not
+/// repeated: at a server with a slow disk, the next one would come too late as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_without_a_reply_is_made_once() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    // The engine does not renew it meanwhile.
+    let long = |name: &str| request(name).with_ttl(SOON * 6);
+    let left = locks.acquire(&long("left")).await.expect("it is free");
+    let kept = locks.acquire(&long("kept")).await.expect("it is free");
+    let former = place.tree().leases(&key("kept")).await;
+    let path = place.tree().paths(&key("kept")).await.remove(0);
+    let written = async || {
+        let found = place.tree().client().get(path.clone(), None).await;
+        found.expect("it answers").kvs()[0].mod_revision()
+    };
+    left.abandon();
+    place
+        .counter()
+        .hold(|path, kind| path.ends_with("/Txn") && kind.is_none());
+    let error = kept.renew().await.expect_err("it has no reply");
+    assert!(error.is_outcome_unknown(), "{error}");
+    place.counter().pass();
+    until("the lock is moved", async || {
+        place.tree().leases(&key("kept")).await != former
+    })
+    .await;
+    let revision = written().await;
+    renewed(&kept).await;
+    assert_eq!(written().await, revision, "it is moved again");
+    release(kept).await;
 }
 
 /// A downgrade that waits while a renewal moves the lock to another lease of etcd leaves it there: the former
