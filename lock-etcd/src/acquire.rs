@@ -43,6 +43,9 @@ impl EtcdAttempt<'_> {
         let mut has_waited = !listing.is_creation_of(&name);
         let mut is_fresh = true;
         loop {
+            if self.lease.is_replaced(&listing.contenders) {
+                return Err(EtcdAttemptError::Gone);
+            }
             let blocker = match queue_position(&listing.contenders, &name) {
                 QueuePosition::Gone => return Err(EtcdAttemptError::Gone),
                 QueuePosition::Holds => {
@@ -101,7 +104,7 @@ impl EtcdAttempt<'_> {
     async fn tell_next_permit(&self, lease: &Arc<ServerLease>) -> Result<(), EtcdAttemptError> {
         let until = self.budget.step();
         loop {
-            match self.until(until, self.lease.write(lease, None)).await? {
+            match self.until(until, self.lease.write(lease)).await? {
                 Ok(LeaseState::Held) => return Ok(()),
                 Ok(_) => return Err(EtcdAttemptError::Gone),
                 Err(failure) => self.pause(until, failure).await?,
@@ -149,7 +152,7 @@ impl EtcdAttempt<'_> {
     /// Moves the key to another lease of etcd before it lists: its own is about to end.
     async fn list_elsewhere(&self, until: Instant) -> Result<ContenderList, EtcdFailure> {
         let lease = self.store.lease_for(self.request, until).await?;
-        match self.lease.write(&lease, None).await? {
+        match self.lease.write(&lease).await? {
             LeaseState::Held => self.store.list(&self.lease.directory, until).await,
             _ => Err(EtcdFailure::LeaseGone),
         }

@@ -181,8 +181,8 @@ impl EtcdConnection {
         })
     }
 
-    /// Goes on with the next server, and later with a fresh connection to this one.
-    fn leave(&self, at: usize, number: Option<u64>) {
+    /// Goes on with the next server. If the connection to this one has the number, it gets a fresh one later.
+    pub(crate) fn leave(&self, at: usize, number: Option<u64>) {
         let next = (at + 1) % self.servers.len();
         // Another request may have left it before.
         if self.current() == at {

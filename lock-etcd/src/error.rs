@@ -107,6 +107,14 @@ impl EtcdFailure {
         }
     }
 
+    /// The refusal of a full database, if it is one without an effect.
+    pub(crate) fn refusal(&self) -> Option<Status> {
+        match self {
+            Self::Full(ClientError::GRpcStatus(status)) => Some(status.clone()),
+            _ => None,
+        }
+    }
+
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Client(ClientError::GRpcStatus(status)) => kind(status),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType, ResponseHeader};
+use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use polylock_core::engine::before;
 use polylock_core::{HealthCheck, HealthRule, Status};
 use tokio::time::Instant;
@@ -57,8 +59,7 @@ pub(crate) async fn check_health(store: &EtcdStore) -> Result<Vec<HealthCheck>, 
 async fn servers(store: &EtcdStore) -> Result<Vec<ServerVersion>, EtcdFailure> {
     let connection = &store.connection;
     let until = Instant::now() + store.config.connect_timeout;
-    let answered = connection.retried(until, |mut client| async move { client.status().await });
-    answered.await?;
+    first_answer(store, until).await?;
     // One that hangs must not use up the time of the other checks.
     let limit = until.saturating_duration_since(Instant::now()) / 2;
     let hosts = store.config.hosts.iter().enumerate();
@@ -75,6 +76,23 @@ async fn servers(store: &EtcdStore) -> Result<Vec<ServerVersion>, EtcdFailure> {
         }
     });
     Ok(join_all(servers).await)
+}
+
+/// Waits until a server answers. One that does not answer within its share of the time is left for the next one,
+/// but its answer counts: it may only be slow.
+async fn first_answer(store: &EtcdStore, until: Instant) -> Result<(), EtcdFailure> {
+    let (config, connection) = (&store.config, &store.connection);
+    let hosts = u32::try_from(config.hosts.len()).unwrap_or(u32::MAX);
+    let share = config.connect_timeout / hosts.saturating_add(1);
+    let mut requests = FuturesUnordered::new();
+    loop {
+        let at = connection.current();
+        requests.push(connection.retried(until, |mut client| async move { client.status().await }));
+        if let Some(Some(answered)) = before(Instant::now() + share, requests.next()).await {
+            return answered.map(drop);
+        }
+        connection.leave(at, None);
+    }
 }
 
 /// What is known of a cluster.

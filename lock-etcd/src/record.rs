@@ -8,7 +8,7 @@ use polylock_core::admin::Record;
 
 use crate::error::EtcdFailure;
 use crate::server_lease::ServerLease;
-use crate::store::EtcdStore;
+use crate::store::{EtcdStore, gets};
 
 /// What a key without a lease has in place of one.
 const NO_LEASE: i64 = 0;
@@ -27,17 +27,12 @@ impl EtcdStore {
         keep: Duration,
     ) -> Result<bool, EtcdFailure> {
         let path = self.record_path(key);
-        let mut last_try = NO_LEASE;
         loop {
             let stored = self.stored_record(&path).await?;
             let (mod_revision, former) = match &stored {
                 Some((stored, _)) => (stored.mod_revision(), stored.lease()),
                 None => (0, NO_LEASE),
             };
-            // A copy of the last request may have written the record.
-            if last_try != former {
-                self.revoke_unused(last_try);
-            }
             if stored.is_some_and(|(_, found)| found.token > record.token) {
                 return Ok(false);
             }
@@ -47,7 +42,8 @@ impl EtcdStore {
             let options = PutOptions::new().with_lease(lease.id);
             let unchanged = Compare::mod_revision(path.as_str(), CompareOp::Equal, mod_revision);
             let put = TxnOp::put(path.as_str(), record.encode(), Some(options));
-            let txn = Txn::new().when([unchanged]).and_then([put]);
+            let read = TxnOp::get(path.as_str(), None);
+            let txn = Txn::new().when([unchanged]).and_then([put]).or_else([read]);
             let written = match self.connection.txn(txn).await {
                 Err(failure) if !failure.is_ambiguous() => {
                     self.revoke_unused(lease.id);
@@ -59,7 +55,12 @@ impl EtcdStore {
                 self.revoke_unused(former);
                 return Ok(true);
             }
-            last_try = lease.id;
+            // Not after the next read, which may fail. A copy of this request may have written the record.
+            let found = gets(&written).pop();
+            let found = found.and_then(|mut found| found.take_kvs().pop());
+            if found.is_none_or(|found| found.lease() != lease.id) {
+                self.revoke_unused(lease.id);
+            }
         }
     }
 

@@ -30,12 +30,15 @@ struct KeepAliveStream {
     at: usize,
     keeper: LeaseKeeper,
     answers: LeaseKeepAliveStream,
+    /// The last one that was answered.
+    last: Option<KeepAlive>,
 }
 
 /// A keep-alive that a server has answered.
 ///
 /// The reply proves nothing by itself: a leader answers without asking the members, even after another
 /// leader has replaced it.
+#[derive(Clone, Copy)]
 pub(crate) struct KeepAlive {
     pub(crate) sent: Moment,
     /// The term of the server before it passed the keep-alive to its leader.
@@ -126,9 +129,15 @@ impl ServerLease {
         self.is_retired.load(Ordering::Acquire)
     }
 
-    /// Asks for the whole ttl from now on.
+    /// Asks for the whole ttl from now on. Tasks that wait for the stream share the next keep-alive: each of them
+    /// reads after the answer.
     pub(crate) async fn keep_alive(&self) -> Result<KeepAlive, EtcdFailure> {
+        let asked = self.engine.now();
         let mut known = self.stream.lock().await;
+        let last = known.as_ref().and_then(|stream| stream.last);
+        if let Some(last) = last.filter(|last| last.sent > asked) {
+            return Ok(last);
+        }
         let at = self.connection.current();
         // A keep-alive that is dropped leaves its answer in the stream.
         let mut stream = match known.take().filter(|stream| stream.at == at) {
@@ -149,8 +158,10 @@ impl ServerLease {
         let term = term
             .await?
             .ok_or(EtcdFailure::Protocol("an answer without a header"))?;
+        let kept = KeepAlive { sent, term };
+        stream.last = Some(kept);
         *known = Some(stream);
-        Ok(KeepAlive { sent, term })
+        Ok(kept)
     }
 
     async fn open(&self, at: usize) -> Result<KeepAliveStream, EtcdFailure> {
@@ -162,6 +173,7 @@ impl ServerLease {
             at,
             keeper,
             answers,
+            last: None,
         })
     }
 }

@@ -12,6 +12,7 @@ use etcd_client::{
 use polylock_core::engine::{Blocker, Engine, LeaseId, Moment, QueuePosition, queue_position};
 use polylock_core::{AcquireRequest, LockKey, Renewal};
 use tokio::time::Instant;
+use tonic::Status;
 
 use crate::config::EtcdConfig;
 use crate::connection::{EtcdConnection, kv};
@@ -27,9 +28,16 @@ pub(crate) struct EtcdStore {
     pub(crate) connection: Arc<EtcdConnection>,
     /// By their ttl in seconds.
     shared: Mutex<HashMap<u64, Arc<ServerLease>>>,
-    granting: tokio::sync::Mutex<()>,
+    /// Of the acquisitions.
+    grants: GrantQueue,
+    /// Of the renewals, which have less time than acquisitions and do not wait for them.
+    renewal_grants: GrantQueue,
     leases: Mutex<HashMap<LeaseId, Weak<EtcdLease>>>,
 }
+
+/// Held to request a shared lease. If a full database has refused the last request: when that was sent, and
+/// the refusal.
+type GrantQueue = tokio::sync::Mutex<Option<(Moment, Status)>>;
 
 /// The contenders of a key, as they were at one moment after the request.
 #[derive(Debug)]
@@ -47,7 +55,8 @@ impl EtcdStore {
             config,
             engine,
             shared: Mutex::default(),
-            granting: tokio::sync::Mutex::default(),
+            grants: GrantQueue::default(),
+            renewal_grants: GrantQueue::default(),
             leases: Mutex::default(),
         })
     }
@@ -74,30 +83,50 @@ impl EtcdStore {
         }
     }
 
-    pub(crate) async fn shared_lease(
+    async fn shared_lease(
         &self,
         ttl: Duration,
         until: Instant,
     ) -> Result<Arc<ServerLease>, EtcdFailure> {
-        if let Some(lease) = self.fresh(ttl) {
-            return Ok(lease);
-        }
         loop {
-            match self.grant_shared(ttl).await {
+            match self.grant_shared(ttl, &self.grants).await {
                 Ok(lease) => return Ok(lease),
                 Err(failure) => self.pause_grant(until, failure).await?,
             }
         }
     }
 
-    /// Grants the shared lease of a ttl, unless another task has done so. One task grants at a time, and lets
-    /// others try before it retries: a renewal has less time than an acquisition.
-    async fn grant_shared(&self, ttl: Duration) -> Result<Arc<ServerLease>, EtcdFailure> {
-        let _one_grants = self.granting.lock().await;
+    /// The shared lease of a ttl for a renewal. The scheduler repeats what fails.
+    pub(crate) async fn shared_lease_to_renew(
+        &self,
+        ttl: Duration,
+    ) -> Result<Arc<ServerLease>, EtcdFailure> {
+        self.grant_shared(ttl, &self.renewal_grants).await
+    }
+
+    /// Grants the shared lease of a ttl, unless another task has done so. One task of a queue grants at a time,
+    /// and lets others try before it retries.
+    async fn grant_shared(
+        &self,
+        ttl: Duration,
+        queue: &GrantQueue,
+    ) -> Result<Arc<ServerLease>, EtcdFailure> {
         if let Some(lease) = self.fresh(ttl) {
             return Ok(lease);
         }
-        let lease = self.grant(ttl).await?;
+        let asked = self.engine.now();
+        let mut refused = queue.lock().await;
+        if let Some(lease) = self.fresh(ttl) {
+            return Ok(lease);
+        }
+        // A full database has refused a request that was sent later, and would refuse this one as well.
+        if let Some((_, status)) = refused.as_ref().filter(|(sent, _)| *sent > asked) {
+            return Err(EtcdFailure::Full(status.clone().into()));
+        }
+        let sent = self.engine.now();
+        let lease = self.grant(ttl).await.inspect_err(|failure| {
+            *refused = failure.refusal().map(|status| (sent, status));
+        })?;
         let mut shared = self.shared();
         // Those that have ended are of no use, and dropping them revokes nothing.
         shared.retain(|_, lease| lease.age() <= lease.ttl);

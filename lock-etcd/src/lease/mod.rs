@@ -143,6 +143,17 @@ impl EtcdLease {
         }
     }
 
+    /// Whether its key was deleted, and created again by a late request. Contenders that came between the two
+    /// have larger tokens.
+    pub(crate) fn is_replaced(&self, contenders: &[EtcdContender]) -> bool {
+        let state = self.state();
+        let KnownKey::At(own) = &state.key else {
+            return false;
+        };
+        let listed = contenders.iter().find(|listed| listed.name == own.name);
+        listed.is_some_and(|listed| listed.create_revision != own.create_revision)
+    }
+
     /// The lease of etcd that the key is attached to, if that is certain.
     pub(crate) fn server_lease(&self) -> Option<Arc<ServerLease>> {
         match &self.state().leases[..] {
@@ -252,18 +263,24 @@ impl EtcdLease {
         !is_known
     }
 
-    /// Attaches the key to a lease of etcd, and makes it one of another mode if there is one.
-    pub(crate) async fn write(
-        &self,
-        lease: &Arc<ServerLease>,
-        mode: Option<Mode>,
-    ) -> Result<LeaseState, EtcdFailure> {
+    /// Attaches the key to a lease of etcd.
+    pub(crate) async fn write(&self, lease: &Arc<ServerLease>) -> Result<LeaseState, EtcdFailure> {
         let _one_writes = self.writing.lock().await;
-        self.put(lease, mode).await
+        self.put(lease, None).await
     }
 
-    /// The same for the task that holds `writing`. The write is refused if another has come before it, so
-    /// that a late write undoes none.
+    /// Makes the lock a shared one, attached to the lease of etcd that it has.
+    async fn write_shared(&self) -> Result<LeaseState, EtcdFailure> {
+        let _one_writes = self.writing.lock().await;
+        // Not before: a renewal may have moved the key meanwhile, and the former lease may end first. Of several,
+        // the last is the one that was written last.
+        let attached = self.state().leases.last().cloned();
+        let attached = attached.ok_or(EtcdFailure::Protocol("a holder without a lease"))?;
+        self.put(&attached, Some(Mode::Shared)).await
+    }
+
+    /// Attaches the key to a lease of etcd, and makes it one of another mode if there is one. For the task that
+    /// holds `writing`. The write is refused if another has come before it, so that a late write undoes none.
     pub(crate) async fn put(
         &self,
         lease: &Arc<ServerLease>,
@@ -293,25 +310,29 @@ impl EtcdLease {
                     self.state().leases.retain(|known| known.id != lease.id);
                 }
             });
-            match replaced? {
-                Ok(revision) => {
-                    revisions.mod_revision = revision;
-                    let former = {
-                        let mut state = self.state();
-                        state.key = KnownKey::At(revisions);
-                        std::mem::replace(&mut state.leases, vec![Arc::clone(lease)])
-                    };
-                    drop(former);
-                    return Ok(LeaseState::Held);
-                }
+            let (mod_revision, is_written) = match replaced? {
+                Ok(revision) => (revision, true),
                 Err(stored) => {
+                    // An earlier request that had no reply has written the same.
+                    let is_same = stored.as_ref().is_some_and(|stored| {
+                        stored.lease() == lease.id && stored.value() == value.as_bytes()
+                    });
                     let found = stored.map(|stored| EtcdContender::read(&revisions.name, &stored));
                     if let Some(lost) = self.loss(found.as_ref()).await {
                         return Ok(lost);
                     }
-                    revisions.mod_revision = found.map_or(0, |found| found.mod_revision);
-                    self.state().key = KnownKey::At(revisions);
+                    (found.map_or(0, |found| found.mod_revision), is_same)
                 }
+            };
+            revisions.mod_revision = mod_revision;
+            let mut state = self.state();
+            state.key = KnownKey::At(revisions);
+            if is_written {
+                let former = std::mem::replace(&mut state.leases, vec![Arc::clone(lease)]);
+                drop(state);
+                // Not in the mutex: the last one to have it revokes it.
+                drop(former);
+                return Ok(LeaseState::Held);
             }
         }
     }
@@ -485,14 +506,9 @@ impl Lease for EtcdLease {
     }
 
     async fn downgrade(&self) -> Result<()> {
-        let leases = self.state().leases.clone();
-        // Of several the last is the one that was written last.
-        let Some(lease) = leases.last() else {
-            return Err(EtcdFailure::Protocol("a holder without a lease").into());
-        };
         let until = self.store.step();
         let failure = loop {
-            match self.write(lease, Some(Mode::Shared)).await {
+            match self.write_shared().await {
                 Ok(LeaseState::Lost(reason)) => return Err(Error::lost(reason)),
                 Ok(_) => return Ok(()),
                 Err(failure) => {

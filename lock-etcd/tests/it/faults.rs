@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
+use etcd_client::PutOptions;
+use futures_util::future::join_all;
 use lock_testkit::network::Network;
 use lock_testkit::proxy::Direction;
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason, Mode, Released, Wait};
-use polylock_etcd::EtcdConfig;
+use polylock_core::{
+    AcquireRequest, DistributedLock, ErrorKind, LockGuard, LostReason, Mode, Released, Wait,
+};
+use polylock_etcd::{Etcd, EtcdConfig};
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, assert_error, granted, key, loss, ms, open,
-    release, request, token, until, waiting,
+    release, renewed, request, token, until, waiting,
 };
 
 /// A server that restarts keeps the locks that last for long enough, and tokens grow over it.
@@ -292,6 +296,13 @@ async fn a_server_that_hangs_does_not_fail_the_start() {
     let short = place.config().with_connect_timeout(ms(3_900));
     let started = open(short.expect("it is in range")).await;
     release(acquire(&started, "a").await).await;
+    // One request takes longer. Without the server that hangs, a busy machine may do so as well.
+    let shorter = place.config().with_connect_timeout(ms(1_900));
+    let shorter = shorter.expect("it is in range");
+    until("a client starts in less time", async || {
+        Etcd::connect(shorter.clone()).await.is_ok()
+    })
+    .await;
     servers[0].resume();
 }
 
@@ -348,6 +359,39 @@ async fn a_key_that_is_created_again_is_not_the_lock() {
         "{reason:?}"
     );
     place.contenders("a", 0).await;
+}
+
+/// A waiter's key that is deleted, and created again by a late request, is not its place in the queue: contenders
+/// that came between the two have larger tokens.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_key_is_created_again_has_a_larger_token_than_those_before_it() {
+    let place = Place::new().await;
+    let (locks, late) = (place.client().await, place.counted().await);
+    let guard = acquire(&locks, "a").await;
+    let slow = request("a").with_ttl(SOON / 2);
+    let waiter = place.waiter(&late, slow).await;
+    // It lists the queue once it hears of the deletion.
+    place.counter().hold(is_read);
+    let tree = place.tree();
+    let (mut paths, mut values) = (tree.paths(&key("a")).await, tree.line(&key("a")).await);
+    let (path, value) = (paths.remove(1), values.remove(1));
+    let lease = tree.leases(&key("a")).await[1];
+    let deleted = tree.client().delete(path.clone(), None).await;
+    assert_eq!(deleted.expect("it answers").deleted(), 1);
+    place.held().await;
+    let next = place.waiter(&locks, request("a")).await;
+    // As a request does that was sent earlier.
+    let options = PutOptions::new().with_lease(lease);
+    let put = tree.client().put(path, value, Some(options)).await;
+    put.expect("it is written");
+    place.counter().pass();
+    release(guard).await;
+    let next = granted(next).await;
+    let last = token(&next);
+    release(next).await;
+    let waiter = granted(waiter).await;
+    assert!(token(&waiter) > last);
+    release(waiter).await;
 }
 
 /// etcd executes the request that reaches the quota of its database, and then answers that it is full.
@@ -445,6 +489,64 @@ async fn an_acquisition_at_a_full_database_costs_no_held_lock() {
     release(kept).await;
 }
 
+/// A renewal that needs another lease of etcd does not wait for an acquisition whose request for one has no
+/// reply.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_does_not_wait_for_the_lease_of_an_acquisition() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let mut round = 0;
+    // The client gives up a held request after 2 s.
+    until("a lock is renewed before that", async || {
+        round += 1;
+        let long = |name: &str| long(&format!("{name}{round}"));
+        let left = locks.acquire(&long("left")).await.expect("it is free");
+        let kept = locks.acquire(&long("kept")).await.expect("it is free");
+        // Its neighbor has to move to another lease.
+        left.abandon();
+        place.counter().hold(is_grant);
+        let waiter = waiting(&locks, long("a"));
+        place.held().await;
+        renewed(&kept).await;
+        let is_in_time = place.counter().is_holding();
+        place.counter().pass();
+        release(granted(waiter).await).await;
+        release(kept).await;
+        is_in_time
+    })
+    .await;
+}
+
+/// Locks that have to move to another lease of etcd at a full database are refused it together. One by one, the
+/// last of many would have no time left to be renewed on the lease that it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_that_a_full_database_refuses_a_lease_are_refused_together() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let left = locks.acquire(&long("left")).await.expect("it is free");
+    let mut guards = Vec::new();
+    for n in 0..40 {
+        let long = long(&format!("a{n}"));
+        guards.push(locks.acquire(&long).await.expect("it is free"));
+    }
+    place.counter().fill(is_grant);
+    left.abandon();
+    let before = place.counter().seen(is_grant);
+    // The first request is held until all of them are waiting.
+    place.counter().hold(is_grant);
+    let pass = async {
+        place.held().await;
+        place.counter().pass();
+    };
+    let renewals = join_all(guards.iter().map(LockGuard::renew));
+    tokio::join!(renewals, pass);
+    let requests = place.counter().seen(is_grant) - before;
+    assert!((1..=10).contains(&requests), "{requests} for 40 locks");
+    for guard in guards {
+        release(guard).await;
+    }
+}
+
 /// Its lease outlasts the test without a renewal.
 fn long(name: &str) -> AcquireRequest {
     request(name).with_ttl(SOON * 6)
@@ -496,7 +598,7 @@ async fn requests_that_lose_their_connection_make_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_without_a_listener_is_unavailable() {
     let config = crate::support::config(&[1], "locks").with_connect_timeout(ms(500));
-    let refused = polylock_etcd::Etcd::connect(config.expect("it is in range")).await;
+    let refused = Etcd::connect(config.expect("it is in range")).await;
     let error = refused.expect_err("no server listens");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }

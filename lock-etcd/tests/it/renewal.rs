@@ -2,11 +2,18 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use polylock_core::engine::LeaseId;
 use polylock_core::memory::Request;
-use polylock_core::{DistributedLock, LeaseState, LostReason, Renewal};
+use polylock_core::{DistributedLock, LeaseState, LockGuard, LostReason, Renewal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
 
-use crate::support::{Place, SOON, TTL, acquire, admin, granted, key, loss, ms, release, request};
+use crate::support::{
+    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, granted, key, loss, ms, release,
+    renewed, request, until,
+};
 
 /// All locks of one ttl are attached to one lease of etcd, and cost one read and one keep-alive at a time.
 #[tokio::test(flavor = "multi_thread")]
@@ -24,13 +31,58 @@ async fn locks_of_one_ttl_are_renewed_together() {
     let before = place.count(Request::Renew);
     tokio::time::sleep(TTL).await;
     let renewals = place.count(Request::Renew) - before;
-    assert!(guards.iter().all(polylock_core::LockGuard::is_held));
+    assert!(guards.iter().all(LockGuard::is_held));
     // Three periods of up to eight batches each, and more than one lease where acquiring has taken long.
     assert!((3..=30).contains(&renewals), "{renewals} for 40 locks");
     assert!(leases.len() <= 2, "{leases:?}");
     for guard in guards {
         release(guard).await;
     }
+}
+
+/// Renewals that wait for the keep-alives of one lease of etcd share one. One by one, the last of many locks that
+/// move to another lease would have no time left.
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_that_wait_for_a_keep_alive_share_one() {
+    let server = EtcdServer::start(EtcdOptions::default());
+    let place = Place::of(&server).await;
+    let locks = place.counted().await;
+    let mut guards = Vec::new();
+    for n in 0..40 {
+        // The engine renews none of them meanwhile.
+        let long = request(&format!("a{n}")).with_ttl(SOON * 6);
+        guards.push(locks.acquire(&long).await.expect("it is free"));
+    }
+    let before = keep_alives(&server).await;
+    // The first one is held until all of them are waiting.
+    place
+        .counter()
+        .hold(|path, _| path.ends_with("/LeaseKeepAlive"));
+    let pass = async {
+        place.held().await;
+        place.counter().pass();
+    };
+    tokio::join!(join_all(guards.iter().map(LockGuard::renew)), pass);
+    let sent = keep_alives(&server).await - before;
+    assert!((1..=10).contains(&sent), "{sent} for 40 renewals");
+    for guard in guards {
+        release(guard).await;
+    }
+}
+
+/// How many keep-alives a server has counted.
+async fn keep_alives(server: &EtcdServer) -> usize {
+    let stream = TcpStream::connect(server.address()).await;
+    let (mut stream, mut metrics) = (stream.expect("it listens"), String::new());
+    let request = b"GET /metrics HTTP/1.0\r\n\r\n";
+    stream.write_all(request).await.expect("it is sent");
+    let read = stream.read_to_string(&mut metrics).await;
+    read.expect("it answers");
+    let name = "etcd_debugging_lease_renewed_total ";
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name));
+    value
+        .and_then(|value| value.parse().ok())
+        .expect("a number")
 }
 
 /// A lock that is left ends after its ttl, and those that shared a lease of etcd with it live on.
@@ -199,6 +251,70 @@ async fn a_renewal_that_crosses_an_extension_does_not_cut_it() {
     release(guard).await;
 }
 
+/// A write that moves a lock to another lease of etcd, and is executed after its client has given it up, is not
+/// repeated: at a server with a slow disk, the next one would come too late as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_without_a_reply_is_made_once() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    // The engine does not renew it meanwhile.
+    let long = |name: &str| request(name).with_ttl(SOON * 6);
+    let left = locks.acquire(&long("left")).await.expect("it is free");
+    let kept = locks.acquire(&long("kept")).await.expect("it is free");
+    let former = place.tree().leases(&key("kept")).await;
+    let path = place.tree().paths(&key("kept")).await.remove(0);
+    let written = async || {
+        let found = place.tree().client().get(path.clone(), None).await;
+        found.expect("it answers").kvs()[0].mod_revision()
+    };
+    left.abandon();
+    place
+        .counter()
+        .hold(|path, kind| path.ends_with("/Txn") && kind.is_none());
+    let error = kept.renew().await.expect_err("it has no reply");
+    assert!(error.is_outcome_unknown(), "{error}");
+    place.counter().pass();
+    until("the lock is moved", async || {
+        place.tree().leases(&key("kept")).await != former
+    })
+    .await;
+    let revision = written().await;
+    renewed(&kept).await;
+    assert_eq!(written().await, revision, "it is moved again");
+    release(kept).await;
+}
+
+/// A downgrade that waits while a renewal moves the lock to another lease of etcd leaves it there: the former
+/// lease ends before the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_that_crosses_a_move_keeps_the_next_lease() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let mut round = 0;
+    // A renewal has a second: on a busy machine, it may not have moved the lock by then.
+    until("the lock has the next lease", async || {
+        round += 1;
+        let long = |name: &str| request(name).with_ttl(TTL * 2);
+        let (left, name) = (format!("left{round}"), format!("a{round}"));
+        let neighbor = locks.acquire(&long(&left)).await.expect("it is free");
+        let mut guard = locks.acquire(&long(&name)).await.expect("it is free");
+        let former = place.tree().leases(&key(&name)).await;
+        assert_eq!(place.tree().leases(&key(&left)).await, former);
+        place
+            .counter()
+            .hold(|path, _| path.ends_with("/LeaseGrant"));
+        neighbor.abandon();
+        place.held().await;
+        let pass = async { place.counter().pass() };
+        let (downgraded, ()) = tokio::join!(guard.downgrade(), pass);
+        downgraded.expect("it is downgraded");
+        let has_moved = place.tree().leases(&key(&name)).await != former;
+        release(guard).await;
+        has_moved
+    })
+    .await;
+}
+
 /// etcd executes the request that reaches the quota of its database, and then answers that it is full.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_that_reaches_the_quota_is_kept() {
@@ -255,5 +371,35 @@ async fn a_renewal_that_is_not_polled_stops_no_other() {
     assert!(kept.is_held(), "lost: {:?}", kept.lost().reason());
     drop(renewal);
     release(stuck).await;
+    release(kept).await;
+}
+
+/// A lock whose write gets no reply costs none of the locks that are renewed with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_move_hangs_costs_no_other() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let (left, stuck) = (
+        acquire(&locks, "left").await,
+        acquire(&locks, "stuck").await,
+    );
+    assert_eq!(
+        place.tree().leases(&key("left")).await,
+        place.tree().leases(&key("stuck")).await
+    );
+    // Its neighbor has to move to another lease of etcd, which is a write.
+    left.abandon();
+    let kept = acquire(&locks, "kept").await;
+    let end = Instant::now() + TTL * 2;
+    while Instant::now() < end {
+        // Each write of the lock is held, and given up by the client.
+        place
+            .counter()
+            .hold(|path, kind| path.ends_with("/Txn") && kind.is_none());
+        tokio::time::sleep(ms(5)).await;
+    }
+    assert!(kept.is_held(), "lost: {:?}", kept.lost().reason());
+    place.counter().pass();
+    drop(stuck);
     release(kept).await;
 }

@@ -7,6 +7,7 @@ use polylock_core::admin::Record;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Request};
 use polylock_core::{DistributedLock, FencingToken, LockGuard, Mode, Renewal};
+use polylock_etcd::Etcd;
 use tokio::time::{Instant, timeout};
 
 use crate::support::{
@@ -239,4 +240,40 @@ async fn a_record_has_one_lease() {
     let stored = admin(&*locks).record(&key("a")).await;
     let stored = stored.expect("it answers").expect("it is stored");
     assert_eq!(stored.token, FencingToken::new(10));
+}
+
+/// A record whose write crosses that of another client leaves no lease, even if the next read fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_crosses_another_leaves_no_lease() {
+    let place = Place::new().await;
+    let (locks, counted) = (place.client().await, place.counted().await);
+    let revocations = || {
+        place
+            .counter()
+            .seen(|path, _| path.ends_with("/LeaseRevoke"))
+    };
+    let write = async |locks: &Etcd, token: u64| {
+        let record = Record::new(FencingToken::new(token), format!("page {token}"));
+        let keep = Duration::from_secs(7 * 24 * 60 * 60);
+        admin(locks).write_record(&key("a"), &record, keep).await
+    };
+    place
+        .counter()
+        .hold(|_, kind| kind == Some(Request::Record));
+    let crossing = async {
+        place.held().await;
+        let written = write(&*locks, 2).await;
+        assert!(written.expect("it answers"));
+        // Reads are refused from here on.
+        place.counter().fill(|path, _| path.ends_with("/Range"));
+        place.counter().pass();
+        until("the lease is revoked", async || revocations() == 1).await;
+        place.counter().make_space();
+    };
+    let (written, ()) = tokio::join!(write(&*counted, 1), crossing);
+    // It has a time limit, in which the reads may have been refused.
+    assert!(!written.unwrap_or_default(), "a smaller token replaces it");
+    let stored = admin(&*locks).record(&key("a")).await;
+    let stored = stored.expect("it answers").expect("it is stored");
+    assert_eq!(stored.token, FencingToken::new(2));
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use lock_testkit::locks::{
-    admin, assert_error, granted, key, ms, permits, release, token, until, waiting,
+    admin, assert_error, granted, key, ms, permits, release, renewed, token, until, waiting,
 };
 pub(crate) use lock_testkit::servers::{EtcdOptions, EtcdServer};
 use polylock_core::{AcquireRequest, LockGuard, LostReason, Wait};
