@@ -17,7 +17,8 @@ mod record;
 pub(crate) mod server_age;
 mod socket;
 pub(crate) mod statements;
-#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+#[cfg(test)]
+#[cfg(all(feature = "mysql", feature = "postgres"))]
 mod tests;
 
 use std::sync::Arc;
