@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Client, Error as ClientError, KeyValue, Txn, TxnOp};
 use futures_util::future::join_all;
-use polylock_core::engine::{Moment, before};
+use polylock_core::engine::Moment;
 use polylock_core::{Error, LeaseState, LostReason, RenewalRequest, Renewer, Result, TtlRule};
 use tokio::join;
 use tokio::time::Instant;
@@ -44,9 +43,6 @@ type RenewReplies = Vec<(usize, Result<LeaseState>)>;
 
 /// How many keys one transaction reads; servers allow 128 operations unless configured.
 const READS: usize = 100;
-
-/// How long before the timeout of the caller the answers are returned.
-const REPORT: Duration = Duration::from_millis(50);
 
 #[async_trait]
 impl Renewer for EtcdStore {
@@ -95,10 +91,6 @@ impl Due<'_> {
 impl EtcdStore {
     async fn renew_all(&self, requests: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         self.retire_ended();
-        let timeout = requests.iter().map(|request| request.timeout).min();
-        let timeout = timeout.unwrap_or_default();
-        // The caller abandons all of them at once; before that, it gets the known answers.
-        let until = Instant::now() + timeout.saturating_sub(REPORT.min(timeout / 8));
         let begun = self.engine.now();
         let mut kept: HashMap<i64, (Arc<ServerLease>, Vec<Due<'_>>)> = HashMap::new();
         let (mut alone, mut answers) = (Vec::new(), Vec::new());
@@ -127,15 +119,13 @@ impl EtcdStore {
         }
         let kept = kept
             .values()
-            .map(|(lease, due)| self.keep_alive(lease, due, until));
+            .map(|(lease, due)| self.keep_alive(lease, due));
         let alone = alone.iter().map(|(plan, due)| async move {
-            let state = in_time(until, async {
-                match plan {
-                    RenewMethod::Check => self.check(due).await,
-                    _ => self.relocate(due).await,
-                }
-            });
-            (due.at, state.await.map_err(Error::from))
+            let state = match plan {
+                RenewMethod::Check => self.check(due).await,
+                _ => self.relocate(due).await,
+            };
+            (due.at, state.map_err(Error::from))
         });
         let (kept, alone) = join!(join_all(kept), join_all(alone));
         answers.extend(kept.into_iter().flatten().chain(alone));
@@ -144,17 +134,12 @@ impl EtcdStore {
     }
 
     /// Renews a lease of etcd, and says which of its locks are held.
-    async fn keep_alive(
-        &self,
-        attached: &Arc<ServerLease>,
-        due: &[Due<'_>],
-        until: Instant,
-    ) -> RenewReplies {
+    async fn keep_alive(&self, attached: &Arc<ServerLease>, due: &[Due<'_>]) -> RenewReplies {
         let paths: Vec<_> = due.iter().map(|due| due.path.as_str()).collect();
         let renewed = self.renewed(attached, |client| read(client, &paths));
-        let found = match in_time(until, renewed).await {
+        let found = match renewed.await {
             // The keys say which of the locks have ended with it.
-            Err(EtcdFailure::LeaseGone) => in_time(until, self.read(&paths)).await,
+            Err(EtcdFailure::LeaseGone) => self.read(&paths).await,
             found => found,
         };
         let found = match found {
@@ -165,23 +150,17 @@ impl EtcdStore {
             }
         };
         let states = due.iter().zip(found).map(|(due, found)| async move {
-            let state = in_time(until, self.settle(due, found));
-            (due.at, state.await.map_err(Error::from))
+            let state = match judge(due, found).await {
+                Some(state) => Ok(state),
+                None => self.relocate(due).await,
+            };
+            (due.at, state.map_err(Error::from))
         });
         join_all(states).await
     }
 
     async fn check(&self, due: &Due<'_>) -> Result<LeaseState, EtcdFailure> {
         let found = self.read(&[&due.path]).await?.pop().flatten();
-        self.settle(due, found).await
-    }
-
-    /// Says what became of a lock whose key was read, and moves it to another lease of etcd if it needs one.
-    async fn settle(
-        &self,
-        due: &Due<'_>,
-        found: Option<KeyValue>,
-    ) -> Result<LeaseState, EtcdFailure> {
         match judge(due, found).await {
             Some(state) => Ok(state),
             None => self.relocate(due).await,
@@ -232,17 +211,6 @@ impl EtcdStore {
         let read = self.connection.send(|client| read(client, paths));
         Ok(read.await?.0)
     }
-}
-
-/// Bounds what one lock of a batch needs, such as a write at a server with a slow disk: the others do not wait
-/// for it.
-async fn in_time<T>(
-    until: Instant,
-    work: impl Future<Output = Result<T, EtcdFailure>>,
-) -> Result<T, EtcdFailure> {
-    let limit = until.saturating_duration_since(Instant::now());
-    let answer = before(until, work).await;
-    answer.unwrap_or(Err(EtcdFailure::Silent(limit)))
 }
 
 /// Judges a lock by what is at its key; `None` if it is held, and needs another lease of etcd to last for the ttl
