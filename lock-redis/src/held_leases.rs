@@ -365,6 +365,7 @@ mod tests {
                 engine: engine.clone(),
                 notifications: Arc::default(),
                 held_leases,
+                listens: Arc::default(),
             };
             events.on_gap();
             lock_testkit::locks::until("a renewal", async || renewals.0.load(Ordering::SeqCst) > 0)

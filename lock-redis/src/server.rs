@@ -30,8 +30,8 @@ pub(crate) struct Server {
     pub(crate) timeout: Duration,
     /// For messages.
     pub(crate) database: u32,
-    /// Whether notifications of broken locks were requested.
-    listens: AtomicBool,
+    /// Whether notifications of broken locks were requested. Cleared when their connection closes.
+    listens: Arc<AtomicBool>,
 }
 
 /// What an acquisition asks for.
@@ -123,7 +123,12 @@ pub(crate) enum ReleaseReply {
 }
 
 impl Server {
-    pub(crate) fn new(topology: Arc<dyn Topology>, config: &RedisConfig) -> Self {
+    /// `listens` is shared with the receiver of the events of the topology.
+    pub(crate) fn new(
+        topology: Arc<dyn Topology>,
+        config: &RedisConfig,
+        listens: Arc<AtomicBool>,
+    ) -> Self {
         let counter = match topology.one_slot() {
             true => TokenCounter::Namespace,
             false => TokenCounter::Slot,
@@ -135,7 +140,7 @@ impl Server {
             replicas: (acks > 0).then_some((acks, config.replica_ack_timeout)),
             timeout: config.timeout,
             database: config.database,
-            listens: AtomicBool::new(false),
+            listens,
         }
     }
 
@@ -147,8 +152,8 @@ impl Server {
         }
     }
 
-    /// Requests notifications of broken locks, once and in the background, until the server replies.
-    /// Without them, the next renewal reports the loss.
+    /// Requests notifications of broken locks, once for each connection and in the background, until the
+    /// server replies. Without them, the next renewal reports the loss.
     pub(crate) fn listen(&self, engine: &Engine) {
         if !self.listens.load(Ordering::Relaxed) && !self.listens.swap(true, Ordering::Relaxed) {
             // Ends with the client.

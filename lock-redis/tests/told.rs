@@ -127,6 +127,23 @@ async fn a_break_while_the_subscription_is_down_reaches_the_holder() {
 }
 
 #[tokio::test]
+async fn a_subscription_that_breaks_while_nothing_is_held_is_made_again() {
+    let server = RedisServer::start(RedisOptions::new());
+    let (locks, by) = (open(of(&server)).await, open(of(&server)).await);
+    let guard = held(&*locks, "a", Mode::Exclusive).await;
+    until("the client listens", || hears(&server)).await;
+    guard.release().await.expect("it is released");
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let guard = held(&*locks, "b", Mode::Exclusive).await;
+    let began = Instant::now();
+    until("the client listens again", || hears(&server)).await;
+    // The first renewal would subscribe, too.
+    assert!(began.elapsed() < LONG / 5);
+    let took = broken(&*by, "b", &[&guard]).await;
+    assert!(took < ms(3_000), "told after {took:?}");
+}
+
+#[tokio::test]
 async fn a_subscription_that_failed_is_requested_again() {
     let place = Place::new();
     let is_subscription = |command: &Command| command.is("SUBSCRIBE");
