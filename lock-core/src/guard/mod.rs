@@ -505,10 +505,11 @@ fn end_old(hold: &HeldLease) -> Option<Detachable> {
     for mut old in hold.take_old() {
         let engine = old.hold().engine().clone();
         let hold = old.take();
+        // Before it leaves: the last to leave may be another request of the owner, which knows nothing of it.
+        if !left.is_zero() {
+            hold.keep_for(left);
+        }
         if hold.leave() {
-            if !left.is_zero() {
-                hold.keep_for(left);
-            }
             released = Some(Detachable::new(engine, release_lease(hold)));
         }
     }

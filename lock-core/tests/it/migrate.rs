@@ -333,6 +333,45 @@ async fn min_hold_keeps_what_is_renewed_by_hand() {
     assert_eq!(stores.is_free().await, (false, false));
 }
 
+/// Polls requests that are not granted yet until they wait where they can.
+async fn poll_pending<F: Future + Send>(requests: &mut [Pin<Box<F>>]) {
+    for _ in 0..10 {
+        for request in &mut *requests {
+            let polled = request
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending(), "it is held");
+        }
+        settle().await;
+    }
+}
+
+/// It waits for one of the locks while the first is granted, which gives it a guard that it never looks at.
+#[tokio::test(start_paused = true)]
+async fn min_hold_keeps_both_although_another_request_of_the_owner_ends_last() {
+    for blocked in ["old", "new"] {
+        let stores = Move::new();
+        let (both, owner) = (stores.both(), Owner::new());
+        let blocker = stores.store(blocked).client().lock("k").await.unwrap();
+        let request = || {
+            let request = both.request("k").ttl(secs(10)).owner(&owner);
+            Box::pin(request.min_hold(secs(60)).acquire())
+        };
+        let mut requests = [request(), request()];
+        poll_pending(&mut requests).await;
+        blocker.release().await.unwrap();
+        let [first, second] = requests;
+        let guard = first.await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Clean);
+        drop(second);
+        tokio::time::sleep(secs(59)).await;
+        assert_eq!(stores.is_free().await, (false, false), "{blocked}");
+        tokio::time::sleep(secs(2)).await;
+        settle().await;
+        assert_eq!(stores.is_free().await, (true, true), "{blocked}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_wait_is_for_both() {
     let stores = Move::new();

@@ -85,7 +85,7 @@ struct Migration {
     old: Vec<LockGuard>,
     /// Whether the tokens of both backends compare.
     has_token: bool,
-    /// The end of the min hold on the old backend, once the guard has ended.
+    /// The end of the min hold on the old backend, once a guard has ended.
     kept_until: Option<Moment>,
 }
 
@@ -319,7 +319,7 @@ impl HeldLease {
     pub(super) fn keep_for(&self, min_hold_left: Duration) {
         let until = self.engine.now() + min_hold_left;
         if let Some(mut migration) = self.migration() {
-            migration.kept_until = Some(until);
+            migration.kept_until = migration.kept_until.max(Some(until));
         }
     }
 
