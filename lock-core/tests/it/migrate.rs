@@ -150,6 +150,28 @@ async fn a_min_hold_that_the_old_backend_cannot_keep_is_refused() {
     assert!(old.is_taken() && !is_free(&new).await);
 }
 
+/// The guard of the first request has ended when the second one, which waited beside it, goes on.
+#[tokio::test(start_paused = true)]
+async fn a_min_hold_is_refused_after_the_first_guard_of_the_owner_too() {
+    let (old, new, owner) = (Fake::new(), memory(), Owner::new());
+    old.state().max_ttl = Some(secs(60));
+    let both = Migrate::new(Arc::new(old.clone()), Arc::new(new.client()));
+    let blocker = old.lock("k").await.unwrap();
+    let request = |min_hold| {
+        let request = both.request("k").owner(&owner).min_hold(secs(min_hold));
+        Box::pin(request.acquire())
+    };
+    let mut requests = [request(0), request(61)];
+    poll_pending(&mut requests).await;
+    blocker.release().await.unwrap();
+    let [first, second] = requests;
+    let guard = first.await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
+    let refused = second.await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidRequest, "{refused}");
+    assert!(!old.is_taken() && is_free(&new).await);
+}
+
 /// The runtime of a process, whose tasks end with it.
 #[derive(Debug)]
 struct ProcessRuntime {
