@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, OsEntropy, Spawn, Task, VirtualClock};
@@ -356,7 +356,7 @@ async fn min_hold_keeps_what_is_renewed_by_hand() {
 }
 
 /// Polls requests that are not granted yet until they wait where they can.
-async fn poll_pending<F: Future + Send>(requests: &mut [Pin<Box<F>>]) {
+async fn poll_pending<F: Future + Send + ?Sized>(requests: &mut [Pin<Box<F>>]) {
     for _ in 0..10 {
         for request in &mut *requests {
             let polled = request
@@ -537,6 +537,51 @@ impl Wake for PollsOnWake {
                 .poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_pending(), "the lock is granted while it is lost");
         }
+    }
+}
+
+/// A request that goes on at the moment of its wakeup, as on another thread.
+struct RunsOnWake(Mutex<(Option<Acquiring>, Option<LockGuard>)>);
+
+impl Wake for RunsOnWake {
+    fn wake(self: Arc<Self>) {
+        let waker = Waker::from(Arc::clone(&self));
+        let mut state = self.0.lock().expect("no poll panicked");
+        let (request, granted) = &mut *state;
+        let polled = request
+            .as_mut()
+            .map(|request| request.as_mut().poll(&mut Context::from_waker(&waker)));
+        if let Some(Poll::Ready(answer)) = polled {
+            *request = None;
+            *granted = answer.ok();
+        }
+    }
+}
+
+/// Each of them has acquired an old lock, the second one after the first had lost its own.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_has_lost_the_old_lock_costs_no_other_of_the_owner_the_new_one() {
+    // In a random order of its branches, a request would see first now its loss and now its grant.
+    for round in 0..20 {
+        let stores = Move::new();
+        let (both, owner) = (Arc::new(stores.both()), Owner::new());
+        let blocker = stores.new.client().lock("k").await.unwrap();
+        let request = || -> Acquiring {
+            let (both, owner) = (Arc::clone(&both), owner.clone());
+            Box::pin(async move { both.request("k").owner(&owner).acquire().await })
+        };
+        let mut first = [request()];
+        poll_pending(&mut first).await;
+        stores.old.break_lock(&key(), "for the test").await.unwrap();
+        let second = Arc::new(RunsOnWake(Mutex::new((Some(request()), None))));
+        Arc::clone(&second).wake();
+        settle().await;
+        blocker.release().await.unwrap();
+        let [first] = first;
+        let refused = first.await.unwrap_err();
+        let granted = second.0.lock().unwrap().1.take();
+        let guard = granted.expect("it is woken by the first");
+        assert!(guard.is_held(), "round {round}: {refused}");
     }
 }
 
