@@ -332,9 +332,10 @@ impl HeldLease {
         self.entries.is_exclusive()
     }
 
-    /// Lets no other guard of the owner enter; false if there is one.
-    pub(crate) fn make_shared(&self) -> bool {
-        self.entries.make_shared()
+    /// Lets no other guard of the owner enter, since the lock is about to leave this process; false if there is
+    /// one.
+    pub(super) fn close(&self) -> bool {
+        self.entries.close()
     }
 
     /// Whether a downgrade was sent and the server has not confirmed it. It can be repeated.
@@ -344,7 +345,7 @@ impl HeldLease {
 
     /// Begins a downgrade, or repeats one; false if another guard counts on the lock being exclusive.
     pub(super) fn begin_downgrade(&self) -> bool {
-        let begins = self.is_downgrade_unconfirmed() || self.make_shared();
+        let begins = self.is_downgrade_unconfirmed() || self.entries.make_shared();
         if begins {
             self.downgrade_unconfirmed.store(true, Ordering::Relaxed);
         }
