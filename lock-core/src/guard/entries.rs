@@ -2,12 +2,15 @@
 
 use super::atomic::{AtomicU32, Ordering};
 
-/// The guards of one lock; once the last has left, or the lock is a shared one, none enters.
+/// The guards of one lock; once the last has left, or the lock is a shared one or closed, none enters.
 #[derive(Debug)]
 pub(super) struct Entries(AtomicU32);
 
-/// Set for a lock that is not exclusive; the other bits count.
+/// Set for a lock that is not exclusive.
 const SHARED: u32 = 1 << 31;
+
+/// Set for a lock that is closed; the bits below count.
+const CLOSED: u32 = 1 << 30;
 
 impl Entries {
     /// The first guard.
@@ -17,7 +20,7 @@ impl Entries {
 
     /// Counts one guard more, unless the last has left or the lock is not exclusive.
     pub(super) fn enter(&self) -> bool {
-        let count = |n: u32| (1..SHARED - 1).contains(&n).then(|| n + 1);
+        let count = |n: u32| (1..CLOSED - 1).contains(&n).then(|| n + 1);
         self.0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, count)
             .is_ok()
@@ -42,9 +45,16 @@ impl Entries {
             .compare_exchange(SHARED | 1, 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
+    /// Closes the lock to further guards as [`make_shared`](Self::make_shared) does, and leaves it exclusive.
+    pub(super) fn close(&self) -> bool {
+        self.0
+            .compare_exchange(1, CLOSED | 1, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
     /// Counts one guard less; true for the last one.
     pub(super) fn leave(&self) -> bool {
-        self.0.fetch_sub(1, Ordering::AcqRel) & !SHARED == 1
+        self.0.fetch_sub(1, Ordering::AcqRel) & !(SHARED | CLOSED) == 1
     }
 }
 
@@ -63,8 +73,10 @@ mod tests {
 
     #[test]
     fn the_count_does_not_overflow() {
-        let entries = Entries(AtomicU32::new(SHARED - 1));
-        assert!(!entries.enter());
+        for full in [CLOSED - 1, SHARED - 1] {
+            let entries = Entries(AtomicU32::new(full));
+            assert!(!entries.enter());
+        }
     }
 
     #[test]
@@ -80,6 +92,17 @@ mod tests {
         assert!(!entries.leave() && entries.make_shared());
         assert!(entries.leave());
         entries.make_exclusive();
+        assert!(!entries.enter());
+    }
+
+    #[test]
+    fn a_lock_that_is_closed_stays_exclusive() {
+        let entries = Entries::one(true);
+        assert!(entries.enter());
+        assert!(!entries.close(), "another guard counts on the lock");
+        assert!(!entries.leave() && entries.close());
+        assert!(entries.is_exclusive() && !entries.enter());
+        assert!(entries.leave());
         assert!(!entries.enter());
     }
 }

@@ -185,6 +185,22 @@ fn a_lock_that_becomes_a_shared_one_has_one_guard() {
 }
 
 #[test]
+fn a_lock_that_is_closed_has_one_guard_and_stays_exclusive() {
+    ::loom::model(|| {
+        let entries = Arc::new(Entries::one(true));
+        let inner = thread::spawn({
+            let entries = Arc::clone(&entries);
+            move || (entries.enter(), entries.is_exclusive())
+        });
+        let closed = entries.close();
+        let (entered, is_exclusive) = inner.join().unwrap();
+        assert_ne!(closed, entered, "one of them came first");
+        assert!(is_exclusive, "the owner takes its lock for a shared one");
+        assert_eq!(entries.leave(), closed);
+    });
+}
+
+#[test]
 fn a_loss_is_seen_by_the_task_that_seats_the_lock_or_told_to_its_home() {
     ::loom::model(|| {
         let lock = Arc::new((Validity::until(Moment::NEVER), AtomicU32::new(0)));

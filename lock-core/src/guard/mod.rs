@@ -393,9 +393,10 @@ impl LockGuard {
     }
 
     /// Whether this lock, on the old backend of a migration, can be kept for the min hold of `request`. One that
-    /// re-enters has the min hold of the first.
+    /// re-enters the lock on the new backend has the min hold of the first.
     pub(crate) fn can_last_for(&self, request: &AcquireRequest) -> bool {
-        self.hold().is_on_two_backends() || self.hold().suffices_for(request)
+        let new = self.hold().counterpart();
+        new.is_some_and(|new| !new.is_over()) || self.hold().suffices_for(request)
     }
 
     /// Passes the released lease to `hook` first.
@@ -505,10 +506,11 @@ fn end_old(hold: &HeldLease) -> Option<Detachable> {
     for mut old in hold.take_old() {
         let engine = old.hold().engine().clone();
         let hold = old.take();
+        // Before it leaves: the last to leave may be another request of the owner, which knows nothing of it.
+        if !left.is_zero() {
+            hold.keep_for(left);
+        }
         if hold.leave() {
-            if !left.is_zero() {
-                hold.keep_for(left);
-            }
             released = Some(Detachable::new(engine, release_lease(hold)));
         }
     }

@@ -81,7 +81,8 @@ impl LockGuard {
             return unsupported("only an exclusive lock can become a ticket");
         }
         self.ensure_held()?;
-        if !hold.make_shared() {
+        // A request of the owner that comes now waits until the lock has left.
+        if !hold.close() {
             return unsupported("another guard of the owner counts on the lock");
         }
         // Read first, so that the ticket ends no later than the lease.

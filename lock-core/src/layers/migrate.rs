@@ -95,9 +95,8 @@ impl Migrate {
         }
         let lost = old.lost().into_future();
         tokio::select! {
-            acquired = self.new.acquire(request) => acquired.map_err(|error| {
-                used_up(error, request.wait(), used, "the lock on the old backend")
-            }),
+            // Another request of the owner must not enter a new lock that ends with this old one.
+            biased;
             reason = lost => {
                 let message = format!("the lock was lost on the old backend meanwhile: {reason}");
                 // The request to the new backend is dropped, and may have been granted.
@@ -105,6 +104,9 @@ impl Migrate {
                     .with_unknown_outcome()
                     .with_key(request.key()))
             }
+            acquired = self.new.acquire(request) => acquired.map_err(|error| {
+                used_up(error, request.wait(), used, "the lock on the old backend")
+            }),
         }
     }
 }

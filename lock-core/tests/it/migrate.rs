@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, OsEntropy, Spawn, Task, VirtualClock};
@@ -148,6 +148,28 @@ async fn a_min_hold_that_the_old_backend_cannot_keep_is_refused() {
     drop(inner.expect("the min hold is that of the first guard"));
     assert_eq!(outer.release().await.unwrap(), Released::Clean);
     assert!(old.is_taken() && !is_free(&new).await);
+}
+
+/// The guard of the first request has ended when the second one, which waited beside it, goes on.
+#[tokio::test(start_paused = true)]
+async fn a_min_hold_is_refused_after_the_first_guard_of_the_owner_too() {
+    let (old, new, owner) = (Fake::new(), memory(), Owner::new());
+    old.state().max_ttl = Some(secs(60));
+    let both = Migrate::new(Arc::new(old.clone()), Arc::new(new.client()));
+    let blocker = old.lock("k").await.unwrap();
+    let request = |min_hold| {
+        let request = both.request("k").owner(&owner).min_hold(secs(min_hold));
+        Box::pin(request.acquire())
+    };
+    let mut requests = [request(0), request(61)];
+    poll_pending(&mut requests).await;
+    blocker.release().await.unwrap();
+    let [first, second] = requests;
+    let guard = first.await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
+    let refused = second.await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidRequest, "{refused}");
+    assert!(!old.is_taken() && is_free(&new).await);
 }
 
 /// The runtime of a process, whose tasks end with it.
@@ -333,6 +355,45 @@ async fn min_hold_keeps_what_is_renewed_by_hand() {
     assert_eq!(stores.is_free().await, (false, false));
 }
 
+/// Polls requests that are not granted yet until they wait where they can.
+async fn poll_pending<F: Future + Send + ?Sized>(requests: &mut [Pin<Box<F>>]) {
+    for _ in 0..10 {
+        for request in &mut *requests {
+            let polled = request
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending(), "it is held");
+        }
+        settle().await;
+    }
+}
+
+/// It waits for one of the locks while the first is granted, which gives it a guard that it never looks at.
+#[tokio::test(start_paused = true)]
+async fn min_hold_keeps_both_although_another_request_of_the_owner_ends_last() {
+    for blocked in ["old", "new"] {
+        let stores = Move::new();
+        let (both, owner) = (stores.both(), Owner::new());
+        let blocker = stores.store(blocked).client().lock("k").await.unwrap();
+        let request = || {
+            let request = both.request("k").ttl(secs(10)).owner(&owner);
+            Box::pin(request.min_hold(secs(60)).acquire())
+        };
+        let mut requests = [request(), request()];
+        poll_pending(&mut requests).await;
+        blocker.release().await.unwrap();
+        let [first, second] = requests;
+        let guard = first.await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Clean);
+        drop(second);
+        tokio::time::sleep(secs(59)).await;
+        assert_eq!(stores.is_free().await, (false, false), "{blocked}");
+        tokio::time::sleep(secs(2)).await;
+        settle().await;
+        assert_eq!(stores.is_free().await, (true, true), "{blocked}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_wait_is_for_both() {
     let stores = Move::new();
@@ -476,6 +537,51 @@ impl Wake for PollsOnWake {
                 .poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_pending(), "the lock is granted while it is lost");
         }
+    }
+}
+
+/// A request that goes on at the moment of its wakeup, as on another thread.
+struct RunsOnWake(Mutex<(Option<Acquiring>, Option<LockGuard>)>);
+
+impl Wake for RunsOnWake {
+    fn wake(self: Arc<Self>) {
+        let waker = Waker::from(Arc::clone(&self));
+        let mut state = self.0.lock().expect("no poll panicked");
+        let (request, granted) = &mut *state;
+        let polled = request
+            .as_mut()
+            .map(|request| request.as_mut().poll(&mut Context::from_waker(&waker)));
+        if let Some(Poll::Ready(answer)) = polled {
+            *request = None;
+            *granted = answer.ok();
+        }
+    }
+}
+
+/// Each of them has acquired an old lock, the second one after the first had lost its own.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_has_lost_the_old_lock_costs_no_other_of_the_owner_the_new_one() {
+    // In a random order of its branches, a request would see first now its loss and now its grant.
+    for round in 0..20 {
+        let stores = Move::new();
+        let (both, owner) = (Arc::new(stores.both()), Owner::new());
+        let blocker = stores.new.client().lock("k").await.unwrap();
+        let request = || -> Acquiring {
+            let (both, owner) = (Arc::clone(&both), owner.clone());
+            Box::pin(async move { both.request("k").owner(&owner).acquire().await })
+        };
+        let mut first = [request()];
+        poll_pending(&mut first).await;
+        stores.old.break_lock(&key(), "for the test").await.unwrap();
+        let second = Arc::new(RunsOnWake(Mutex::new((Some(request()), None))));
+        Arc::clone(&second).wake();
+        settle().await;
+        blocker.release().await.unwrap();
+        let [first] = first;
+        let refused = first.await.unwrap_err();
+        let granted = second.0.lock().unwrap().1.take();
+        let guard = granted.expect("it is woken by the first");
+        assert!(guard.is_held(), "round {round}: {refused}");
     }
 }
 

@@ -85,7 +85,7 @@ struct Migration {
     old: Vec<LockGuard>,
     /// Whether the tokens of both backends compare.
     has_token: bool,
-    /// The end of the min hold on the old backend, once the guard has ended.
+    /// The end of the min hold on the old backend, once a guard has ended.
     kept_until: Option<Moment>,
 }
 
@@ -319,7 +319,7 @@ impl HeldLease {
     pub(super) fn keep_for(&self, min_hold_left: Duration) {
         let until = self.engine.now() + min_hold_left;
         if let Some(mut migration) = self.migration() {
-            migration.kept_until = Some(until);
+            migration.kept_until = migration.kept_until.max(Some(until));
         }
     }
 
@@ -332,9 +332,10 @@ impl HeldLease {
         self.entries.is_exclusive()
     }
 
-    /// Lets no other guard of the owner enter; false if there is one.
-    pub(crate) fn make_shared(&self) -> bool {
-        self.entries.make_shared()
+    /// Lets no other guard of the owner enter, since the lock is about to leave this process; false if there is
+    /// one.
+    pub(super) fn close(&self) -> bool {
+        self.entries.close()
     }
 
     /// Whether a downgrade was sent and the server has not confirmed it. It can be repeated.
@@ -344,7 +345,7 @@ impl HeldLease {
 
     /// Begins a downgrade, or repeats one; false if another guard counts on the lock being exclusive.
     pub(super) fn begin_downgrade(&self) -> bool {
-        let begins = self.is_downgrade_unconfirmed() || self.make_shared();
+        let begins = self.is_downgrade_unconfirmed() || self.entries.make_shared();
         if begins {
             self.downgrade_unconfirmed.store(true, Ordering::Relaxed);
         }
