@@ -9,7 +9,7 @@ use crate::fixture::{
 };
 
 /// A script goes on for ever.
-const FOREVER: &str = "while :; do sleep 0.01; done";
+const FOREVER: &str = "while :; do sleep 0.05; done";
 
 #[test]
 fn standard_streams_are_those_of_lockctl() {

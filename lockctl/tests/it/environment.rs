@@ -127,7 +127,7 @@ fn a_process_that_outlived_its_lockctl_may_wait_for_the_lock() {
     let place = Place::new();
     // The daemon is started under the lock, survives it, and acquires it later.
     let daemon = format!(
-        "setsid sh -c \"until test -e go; do sleep 0.01; done; {LOCKCTL} run k -- touch done\" \
+        "setsid sh -c \"until test -e go; do sleep 0.05; done; {LOCKCTL} run k -- touch done\" \
          >/dev/null 2>&1 &"
     );
     place.expect(0, &["run", "k", "--", "sh", "-c", &daemon]);

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 pub(crate) const LOCKCTL: &str = env!("CARGO_BIN_EXE_lockctl");
 
 /// A part of a script that waits for [`Place::go`].
-pub(crate) const UNTIL_GO: &str = "until test -e go; do sleep 0.01; done";
+pub(crate) const UNTIL_GO: &str = "until test -e go; do sleep 0.05; done";
 
 /// Waits until `is_so`.
 #[track_caller]

@@ -155,7 +155,7 @@ fn nothing_of_a_command_that_ended_runs_beside_the_next_one() {
 
 #[test]
 fn a_signal_stops_the_command_resigns_and_is_a_success() {
-    let deaf = "trap '' TERM INT QUIT; while :; do sleep 0.01; done";
+    let deaf = "trap '' TERM INT QUIT; while :; do sleep 0.05; done";
     for (signal, script) in [
         (Signal::TERM, SERVE),
         (Signal::INT, SERVE),
@@ -182,7 +182,7 @@ fn a_signal_stops_the_command_resigns_and_is_a_success() {
 fn what_a_command_has_started_has_its_time_to_end_and_the_next_one_waits_for_it() {
     let place = Place::new();
     let drains = "trap 'sleep 0.5; touch drained; exit 0' TERM";
-    let worker = format!("{drains}; echo $$ >> pids; touch ready; while :; do sleep 0.01; done");
+    let worker = format!("{drains}; echo $$ >> pids; touch ready; while :; do sleep 0.05; done");
     // The command itself ends at once.
     let script = format!("sh -c \"{worker}\" & wait");
     let script = script.replace("$$", "\\$\\$");
@@ -228,7 +228,7 @@ fn a_host_whose_backend_is_away_connects_again() {
 #[test]
 fn a_hangup_is_for_the_command_and_ends_no_host() {
     let place = Place::new();
-    let script = "trap 'touch loaded' HUP; touch ready; while :; do sleep 0.01; done";
+    let script = "trap 'touch loaded' HUP; touch ready; while :; do sleep 0.05; done";
     let mut leader = place.host("a", "--ttl 3s", script);
     place.until_there("ready");
     let mut waiting = place.waiting("b", "");
@@ -244,7 +244,7 @@ fn a_hangup_is_for_the_command_and_ends_no_host() {
 fn a_lead_that_is_broken_stops_the_command_and_the_host_stands_again() {
     let place = Place::new();
     let script =
-        "trap 'echo TERM >> got; exit 0' TERM; echo >> begun; while :; do sleep 0.01; done";
+        "trap 'echo TERM >> got; exit 0' TERM; echo >> begun; while :; do sleep 0.05; done";
     let mut host = Process::start({
         let mut command = place.lockctl("lead --ttl 9s --events events service -- sh -c");
         command.arg(script);

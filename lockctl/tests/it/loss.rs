@@ -32,7 +32,7 @@ fn a_broken_lock_stops_the_command_and_exits_79_or_as_chosen() {
     ];
     for (options, trap, got, code) in cases {
         let place = Place::new();
-        let script = format!("trap {trap}; while :; do sleep 0.01; done");
+        let script = format!("trap {trap}; while :; do sleep 0.05; done");
         let options = format!("--ttl 3s --kill-after 1s {options} k");
         let process = place.hold(&options, &script);
         break_lock(&place);
@@ -48,8 +48,8 @@ fn grandchildren_do_not_outlive_a_lost_lock() {
     for options in ["--ttl 1s k", "--ttl 1s --pgid inherit k"] {
         let place = Place::new();
         // The command obeys, and its own child does not.
-        let script = "sh -c 'trap \"\" TERM; echo $$ > grandchild; while :; do sleep 0.01; done' &
-                      until test -s grandchild; do sleep 0.01; done; touch ready; wait";
+        let script = "sh -c 'trap \"\" TERM; echo $$ > grandchild; while :; do sleep 0.05; done' &
+                      until test -s grandchild; do sleep 0.05; done; touch ready; wait";
         let process = place.hold(options, script);
         place.until_there("ready");
         let grandchild = pid_of(&place.read("grandchild"));
@@ -80,7 +80,7 @@ fn time_to_end_after_a_wait() -> Option<u64> {
     let first = place.hold(&format!("{backend} k"), UNTIL_GO);
     let options = "--ttl 12s --kill-after 4s --events events k";
     let mut command = place.lockctl(&format!("{backend} run {options} -- sh -c"));
-    command.arg("trap '' TERM; while :; do sleep 0.01; done");
+    command.arg("trap '' TERM; while :; do sleep 0.05; done");
     let second = Process::start(command);
     place.event("waiting");
     place.go();
@@ -142,7 +142,7 @@ fn the_loss_of_one_of_several_locks_counts() {
 fn the_command_is_asked_to_stop_before_its_lease_ends() {
     let place = Place::new();
     let script =
-        "trap 'date +%s%3N > asked; exit 0' TERM; touch ready; while :; do sleep 0.01; done";
+        "trap 'date +%s%3N > asked; exit 0' TERM; touch ready; while :; do sleep 0.05; done";
     let process = place.hold("--ttl 3s --kill-after 1s --events events k", script);
     place.until_there("ready");
     make_unusable(&place);

@@ -65,7 +65,7 @@ fn a_command_that_fails_is_recorded_and_due_at_once() {
         place.expect(code, &format!("{HOURLY} k -- sh -c 'exit {code}'"));
         assert_eq!(last_run(&place, "k")["outcome"], "failed");
     }
-    let script = "trap 'exit 0' TERM; touch ready; while :; do sleep 0.01; done";
+    let script = "trap 'exit 0' TERM; touch ready; while :; do sleep 0.05; done";
     let asked = place.hold("--once-per 1h k", script);
     place.until_there("ready");
     asked.terminate(0);

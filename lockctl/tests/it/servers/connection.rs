@@ -14,7 +14,7 @@ fn backend() -> String {
 
 #[test]
 fn the_command_is_dead_before_the_end_of_max_hold_frees_its_lock() {
-    let deaf = "trap '' TERM; while :; do echo first >> lines; sleep 0.01; done";
+    let deaf = "trap '' TERM; while :; do echo first >> lines; sleep 0.05; done";
     // The last one is being stopped already, and would be killed after the end.
     let ended = "max-hold has ended the lock on k";
     for (options, code, said) in [
