@@ -13,7 +13,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection};
 
 use crate::server::support::{
-    Forwarder, Mode, Site, assert_free, ms, request, take, take_and_release, until,
+    Forwarder, Mode, Site, assert_free, ms, request, take_and_release, until,
 };
 
 const MODES: [Mode; 3] = [Mode::Row, Mode::Advisory, Mode::Lease];
@@ -115,11 +115,11 @@ async fn attempt(locks: &SqlLock, name: &str) -> Result<(), Error> {
 }
 
 /// A server without free connections is unavailable, reported in time; with free ones it grants locks.
-async fn a_full_server_is_unavailable<C: Connection>(site: Site) {
+async fn a_full_server_is_unavailable<C: Connection>(sites: [Site; 2]) {
     let (mut others, mut refusals) = (Vec::new(), 0);
-    // A connection of the previous mode may still be closing, which frees a place.
+    // The connection that found the server to be ready may still be closing, which frees a place.
     while refusals < 10 {
-        match C::connect(&site.plain_url()).await {
+        match C::connect(&sites[0].plain_url()).await {
             Ok(other) => {
                 others.push(other);
                 refusals = 0;
@@ -131,34 +131,35 @@ async fn a_full_server_is_unavailable<C: Connection>(site: Site) {
         }
     }
     assert!(others.len() > 2);
-    let locks = SqlLock::open(&site.url()).await;
-    let error = locks.expect_err("there is no room");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.is_retryable(), "{error:?}");
-    let url = site.url();
-    let began = Instant::now();
-    let waiting = tokio::spawn(async move {
-        loop {
-            match SqlLock::open(&url).await {
-                Ok(locks) => break locks,
-                Err(_) => tokio::time::sleep(ms(20)).await,
+    let mut clients = Vec::new();
+    for site in sites {
+        let url = site.url();
+        let error = SqlLock::open(&url).await.expect_err("there is no room");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.is_retryable(), "{error:?}");
+        clients.push(tokio::spawn(async move {
+            loop {
+                match SqlLock::open(&url).await {
+                    Ok(locks) => break locks,
+                    Err(_) => tokio::time::sleep(ms(20)).await,
+                }
             }
-        }
-    });
+        }));
+    }
+    let began = Instant::now();
     drop(others);
-    let locks = waiting.await.expect("no panic");
-    let guard = take(&locks, "job").await;
+    for client in clients {
+        take_and_release(&client.await.expect("no panic"), "job").await;
+    }
     assert!(began.elapsed() < Duration::from_secs(10));
-    guard.release().await.expect("it is released");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_postgres_is_unavailable() {
     let options = PostgresOptions::new().with_config("max_connections", "20");
     let server = Arc::new(PostgresServer::start(options));
-    for mode in [Mode::Row, Mode::Lease] {
-        a_full_server_is_unavailable::<sqlx::PgConnection>(Site::postgres(&server, mode)).await;
-    }
+    let sites = [Mode::Row, Mode::Lease].map(|mode| Site::postgres(&server, mode));
+    a_full_server_is_unavailable::<sqlx::PgConnection>(sites).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,9 +167,8 @@ async fn a_full_mariadb_is_unavailable() {
     // The smallest number that there is.
     let options = MariaDbOptions::new().with_config("max_connections", "10");
     let server = Arc::new(MariaDbServer::start(options));
-    for mode in [Mode::Row, Mode::Lease] {
-        a_full_server_is_unavailable::<sqlx::MySqlConnection>(Site::mariadb(&server, mode)).await;
-    }
+    let sites = [Mode::Row, Mode::Lease].map(|mode| Site::mariadb(&server, mode));
+    a_full_server_is_unavailable::<sqlx::MySqlConnection>(sites).await;
 }
 
 /// Many clients that come back at once after an outage are all served.
