@@ -54,8 +54,14 @@ impl RedisClient {
             Ok(token.map(|token| lease.granted(token)))
         };
         let guard = pending.adopt(request, ticket, ask).await?;
-        self.server.listen(&self.engine);
+        self.listen();
         Ok(guard)
+    }
+
+    /// Requests the messages about broken locks, if that is necessary.
+    fn listen(&self) {
+        self.held_leases
+            .listen(0, &self.server.topology, &self.engine);
     }
 
     /// One attempt with an id of its own; `None` if its lease ended unnoticed.
@@ -146,7 +152,7 @@ impl RedisClient {
         let ended = match outcome {
             RedisOutcome::Granted(grant) => {
                 let guard = pending.granted(request, grant)?;
-                self.server.listen(&self.engine);
+                self.listen();
                 return Ok(Some(guard));
             }
             RedisOutcome::Gone => Ok(None),

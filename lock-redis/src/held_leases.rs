@@ -1,6 +1,7 @@
 //! The leases that this process holds, to find one that is broken, or to check all of them.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,16 +9,32 @@ use polylock_core::engine::{Engine, LeaseId};
 use polylock_core::{LeaseControl, LostReason};
 
 use crate::quorum::is_too_few;
+use crate::topology::Topology;
 
 /// Leases on one server, or on a majority of several nodes.
 #[derive(Debug)]
 pub(crate) struct HeldRedisLeases {
     leases: Mutex<HashMap<LeaseId, HeldRedisLease>>,
     nodes: usize,
+    /// Of each node, whether its messages about broken locks were requested: one of the constants below.
+    messages: Vec<AtomicU8>,
     /// The last check for each node. A connection that breaks again and again must not delay the check after
     /// a gap of another node.
     last_checks: Mutex<HashMap<usize, GapCheck>>,
 }
+
+const NOT_REQUESTED: u8 = 0;
+/// A task requests them.
+const REQUESTING: u8 = 1;
+/// A task requests them, and some may have been lost meanwhile.
+const REQUESTING_AGAIN: u8 = 2;
+/// Requested, and not interrupted since.
+const REQUESTED: u8 = 3;
+/// Some may have been lost since the last request.
+const INTERRUPTED: u8 = 4;
+
+/// Time between two attempts to subscribe to the messages about broken locks.
+const SUBSCRIBE_BACKOFF: Duration = Duration::from_secs(1);
 
 /// When the last check after a gap of one node ran, or when the next one is due.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +73,55 @@ impl HeldRedisLeases {
         Self {
             leases: Mutex::default(),
             nodes,
+            messages: (0..nodes).map(|_| AtomicU8::new(NOT_REQUESTED)).collect(),
             last_checks: Mutex::default(),
         }
+    }
+
+    /// Requests the messages of a node about broken locks, in the background and until the node replies.
+    /// Called after each grant; only the first one and the next one after an interruption send anything.
+    /// Without the messages, the next renewal reports the loss.
+    pub(crate) fn listen(
+        self: &Arc<Self>,
+        node: usize,
+        topology: &Arc<dyn Topology>,
+        engine: &Engine,
+    ) {
+        let begin = |state| match state {
+            NOT_REQUESTED | INTERRUPTED => Some(REQUESTING),
+            _ => None,
+        };
+        // Only reads, usually: a write takes the cache line from the other threads.
+        let Ok(before) = self.change_messages(node, begin) else {
+            return;
+        };
+        let mut has_gap = before == INTERRUPTED && topology.subscribed().is_none();
+        // Ends with the client.
+        let topology = Arc::downgrade(topology);
+        let (held_leases, for_check) = (Arc::clone(self), engine.clone());
+        engine.spawn_service(async move {
+            while let Some(topology) = topology.upgrade() {
+                if topology.channel().await.is_ok() {
+                    // Only now: a break before this shows in a renewal, and a later one is published.
+                    if has_gap {
+                        held_leases.check_soon(node, &for_check);
+                    }
+                    let end = |state| (state == REQUESTING).then_some(REQUESTED);
+                    if held_leases.change_messages(node, end).is_ok() {
+                        return;
+                    }
+                    held_leases.messages[node].store(REQUESTING, Ordering::Relaxed);
+                }
+                has_gap = true;
+                drop(topology);
+                tokio::time::sleep(SUBSCRIBE_BACKOFF).await;
+            }
+        });
+    }
+
+    /// Changes the state of a node, unless `next` is `None`; returns the one before.
+    fn change_messages(&self, node: usize, next: impl Fn(u8) -> Option<u8>) -> Result<u8, u8> {
+        self.messages[node].fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
     }
 
     /// `untold` is the token if the server may not know it yet.
@@ -135,9 +199,22 @@ impl HeldRedisLeases {
         }
     }
 
-    /// Renews all leases with automatic renewal after messages of a node may have been missed: at once, or
-    /// an interval after the last such check for this node. The interval grows while gaps keep coming.
+    /// Renews all leases with automatic renewal after messages of a node may have been missed.
     pub(crate) fn check_after_gap(self: &Arc<Self>, node: usize, engine: &Engine) {
+        // First: a lease that is attached too late for this check requests the messages again.
+        let interrupt = |state| match state {
+            REQUESTING => Some(REQUESTING_AGAIN),
+            REQUESTED => Some(INTERRUPTED),
+            _ => None,
+        };
+        // Otherwise it is known.
+        self.change_messages(node, interrupt).ok();
+        self.check_soon(node, engine);
+    }
+
+    /// Renews all leases with automatic renewal: at once, or an interval after the last such check for this
+    /// node. The interval grows while gaps keep coming.
+    fn check_soon(self: &Arc<Self>, node: usize, engine: &Engine) {
         if self.lock().is_empty() {
             return;
         }
@@ -202,7 +279,7 @@ impl HeldRedisLeases {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use async_trait::async_trait;
     use polylock_core::{
@@ -365,7 +442,6 @@ mod tests {
                 engine: engine.clone(),
                 notifications: Arc::default(),
                 held_leases,
-                listens: Arc::default(),
             };
             events.on_gap();
             lock_testkit::locks::until("a renewal", async || renewals.0.load(Ordering::SeqCst) > 0)

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -74,13 +73,11 @@ impl Redis {
         let engine = config.engine(NAME);
         let notifications = Arc::<GrantNotifications>::default();
         let held_leases = Arc::new(HeldRedisLeases::on(1));
-        let listens = Arc::<AtomicBool>::default();
         let events = Arc::new(EventForwarder {
             node: 0,
             engine: engine.clone(),
             notifications: Arc::clone(&notifications),
             held_leases: Arc::clone(&held_leases),
-            listens: Arc::clone(&listens),
         });
         let topology = match topology::connect(&config, events, &engine).await {
             Ok(topology) => topology,
@@ -97,7 +94,7 @@ impl Redis {
         };
         Ok(Self {
             client: Arc::new(RedisClient {
-                server: Arc::new(Server::new(topology, &config, listens)),
+                server: Arc::new(Server::new(topology, &config)),
                 engine,
                 held_leases,
                 contention: ContentionHint::default(),
@@ -130,8 +127,6 @@ pub(crate) struct EventForwarder {
     pub(crate) engine: Engine,
     pub(crate) notifications: Arc<GrantNotifications>,
     pub(crate) held_leases: Arc<HeldRedisLeases>,
-    /// That of the [`Server`].
-    pub(crate) listens: Arc<AtomicBool>,
 }
 
 impl ConnectionEvents for EventForwarder {
@@ -142,8 +137,6 @@ impl ConnectionEvents for EventForwarder {
     }
 
     fn on_disconnect(&self) {
-        // A renewal would subscribe again, but there may be none for long.
-        self.listens.store(false, Ordering::Relaxed);
         self.notifications.interrupt();
     }
 

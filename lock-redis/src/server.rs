@@ -2,11 +2,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use polylock_core::engine::{Engine, LeaseId, is_mutant};
+use polylock_core::engine::{LeaseId, is_mutant};
 use polylock_core::{Label, LeaseState, LockKey, Mode, Released};
 use redis::Value;
 
@@ -30,8 +29,6 @@ pub(crate) struct Server {
     pub(crate) timeout: Duration,
     /// For messages.
     pub(crate) database: u32,
-    /// Whether notifications of broken locks were requested. Cleared when their connection closes.
-    listens: Arc<AtomicBool>,
 }
 
 /// What an acquisition asks for.
@@ -123,12 +120,7 @@ pub(crate) enum ReleaseReply {
 }
 
 impl Server {
-    /// `listens` is shared with the receiver of the events of the topology.
-    pub(crate) fn new(
-        topology: Arc<dyn Topology>,
-        config: &RedisConfig,
-        listens: Arc<AtomicBool>,
-    ) -> Self {
+    pub(crate) fn new(topology: Arc<dyn Topology>, config: &RedisConfig) -> Self {
         let counter = match topology.one_slot() {
             true => TokenCounter::Namespace,
             false => TokenCounter::Slot,
@@ -140,7 +132,6 @@ impl Server {
             replicas: (acks > 0).then_some((acks, config.replica_ack_timeout)),
             timeout: config.timeout,
             database: config.database,
-            listens,
         }
     }
 
@@ -149,24 +140,6 @@ impl Server {
         Self {
             counter: TokenCounter::Lock,
             ..self
-        }
-    }
-
-    /// Requests notifications of broken locks, once for each connection and in the background, until the
-    /// server replies. Without them, the next renewal reports the loss.
-    pub(crate) fn listen(&self, engine: &Engine) {
-        if !self.listens.load(Ordering::Relaxed) && !self.listens.swap(true, Ordering::Relaxed) {
-            // Ends with the client.
-            let topology = Arc::downgrade(&self.topology);
-            engine.spawn_service(async move {
-                while let Some(topology) = topology.upgrade() {
-                    if topology.channel().await.is_ok() {
-                        return;
-                    }
-                    drop(topology);
-                    tokio::time::sleep(SUBSCRIBE_BACKOFF).await;
-                }
-            });
         }
     }
 
@@ -433,9 +406,6 @@ impl Server {
         Ok(done?.value)
     }
 }
-
-/// Time between two attempts to subscribe to the messages about broken locks.
-const SUBSCRIBE_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Length of an id in hexadecimal digits.
 const ID_LEN: usize = 32;

@@ -54,7 +54,10 @@ impl QuorumClient {
                 QuorumOutcome::Won(token) => {
                     let guard = pending.granted(request, Grant::new(sent, Some(token)))?;
                     for node in &quorum.nodes {
-                        node.server.listen(&quorum.engine);
+                        let topology = &node.server.topology;
+                        quorum
+                            .held_leases
+                            .listen(node.number, topology, &quorum.engine);
                     }
                     return Ok(guard);
                 }

@@ -14,7 +14,6 @@ mod tests;
 mod token;
 mod votes;
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -123,18 +122,16 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
     let node = |(number, master): (usize, &Endpoint)| {
         let mut config = config.for_node(master.clone());
         config.timeout = config.node_timeout;
-        let listens = Arc::<AtomicBool>::default();
         let events = Arc::new(EventForwarder {
             node: number,
             engine: engine.clone(),
             notifications: Arc::default(),
             held_leases: Arc::clone(&held_leases),
-            listens: Arc::clone(&listens),
         });
         let topology = topology::new(&config, events, &engine)?;
         Ok(Arc::new(QuorumNode {
             number,
-            server: Server::new(topology, &config, listens).of_quorum(),
+            server: Server::new(topology, &config).of_quorum(),
             name: master.to_string(),
             engine: engine.clone(),
             retention: millis(config.retention),

@@ -1,5 +1,5 @@
 use std::sync::Mutex;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use polylock_core::admin::Record;
@@ -105,7 +105,7 @@ fn with_topology(topology: Arc<Fake>) -> Server {
     Server {
         replicas: Some((0, Duration::from_secs(9))),
         timeout: Duration::from_secs(60),
-        ..Server::new(topology, &RedisConfig::new("a", 1), Arc::default())
+        ..Server::new(topology, &RedisConfig::new("a", 1))
     }
 }
 
@@ -206,11 +206,7 @@ async fn the_reason_of_a_loss_in_a_cluster_is_awaited_only_briefly() {
             by_notes: Some(by_notes),
             ..Fake::default()
         };
-        let server = Server::new(
-            Arc::new(topology),
-            &RedisConfig::new("a", 1),
-            Arc::default(),
-        );
+        let server = Server::new(Arc::new(topology), &RedisConfig::new("a", 1));
         let told = Mutex::new(Vec::new());
         let lost = |_, reason| told.lock().unwrap().push(reason);
         let (due, began) = (due(1, ttl), Instant::now());

@@ -154,7 +154,15 @@ impl RedisConnection {
 
     async fn new_socket(self: &Arc<Self>, deadline: Instant) -> Result<RedisSocket, RedisFailure> {
         let make = || Arc::clone(self).connect();
-        let spawn = |task| drop(self.runtime.spawn(task));
+        let spawn = |task| {
+            let connection = Arc::clone(self);
+            drop(self.runtime.spawn(async move {
+                task.await;
+                // It may have ended before it was stored, and nobody may use it for long.
+                let is_over = |now: &RedisSocket| now.life.is_over.load(Ordering::SeqCst);
+                connection.closed(connection.socket.discard(is_over));
+            }));
+        };
         self.socket.get(spawn, deadline, make).await
     }
 
