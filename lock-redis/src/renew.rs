@@ -30,8 +30,8 @@ enum RenewalKeys {
 }
 
 impl Server {
-    /// Extends leases in as few calls as the slots of their keys allow. Reports each loss to `lost` at
-    /// once, because confirming the other leases takes longer.
+    /// Extends leases in as few calls as the slots of their keys allow. Reports each loss to `lost` once its
+    /// server is confirmed, because the other calls take longer.
     pub(crate) async fn renew(
         &self,
         due: &[RenewalRequest],
@@ -87,24 +87,34 @@ impl Server {
             Ok(extended) => extended,
             Err(failure) => return due.iter().map(|_| Err(failure.clone())).collect(),
         };
+        let acked = Self::acknowledged(&done, wait);
+        let may_count = |state: &LeaseReply| match state {
+            Ok(LeaseState::Held) => acked.is_ok(),
+            // A server that is not the master does not know whether the lease is held.
+            Ok(_) => true,
+            Err(_) => false,
+        };
+        let master = match states.iter().any(may_count) {
+            true => {
+                let left = limit.saturating_duration_since(Instant::now());
+                self.confirm_master(&done, Duration::ZERO, left).await
+            }
+            false => Ok(()),
+        };
+        let confirmed = |state: LeaseReply| -> LeaseReply {
+            let state = state?;
+            if state == LeaseState::Held {
+                acked.clone()?;
+            }
+            master.clone().map(|()| state)
+        };
+        let states: Vec<_> = states.into_iter().map(confirmed).collect();
         for (one, state) in due.iter().zip(&states) {
             if let Ok(LeaseState::Lost(reason)) = state {
                 lost(one.id, *reason);
             }
         }
-        let is_held = |state: &LeaseReply| matches!(state, Ok(LeaseState::Held));
-        let proof = match states.iter().any(is_held) {
-            true => {
-                let left = limit.saturating_duration_since(Instant::now());
-                self.confirm_change(&done, wait, left).await
-            }
-            false => Ok(()),
-        };
-        let confirmed = |state: LeaseReply| match state {
-            Ok(LeaseState::Held) => proof.clone().map(|()| LeaseState::Held),
-            other => other,
-        };
-        states.into_iter().map(confirmed).collect()
+        states
     }
 
     /// Extends leases in one call, and returns the result of each.

@@ -174,10 +174,16 @@ impl Server {
         wait: Option<ReplicaWait>,
         within: Duration,
     ) -> Result<(), RedisFailure> {
-        if let Some((acked, wanted)) = done.lacks(wait) {
-            return Err(RedisCause::Unacknowledged { acked, wanted }.unknown());
-        }
+        Self::acknowledged(done, wait)?;
         self.confirm_master(done, Duration::ZERO, within).await
+    }
+
+    /// Whether enough replicas have a change.
+    pub(crate) fn acknowledged(done: &Done, wait: Option<ReplicaWait>) -> Result<(), RedisFailure> {
+        match done.lacks(wait) {
+            Some((acked, wanted)) => Err(RedisCause::Unacknowledged { acked, wanted }.unknown()),
+            None => Ok(()),
+        }
     }
 
     /// Confirms that a server is the master, by queries that are no older than `age`.

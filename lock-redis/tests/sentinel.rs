@@ -9,7 +9,7 @@ use polylock_redis::{Redis, RedisConfig};
 
 use crate::support::{
     SOON, TTL, acquire, any_id, assert_error, attempt, count, granted, lease, loss, ms,
-    of_sentinels, open, pass, release, request, stays_held, take, within,
+    of_sentinels, open, pass, release, request, stays_held, take, until, within,
 };
 
 fn named(ports: &[u16]) -> RedisConfig {
@@ -104,6 +104,27 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
     release(granted(waiting).await).await;
 }
 
+/// The next master may have the lease.
+#[tokio::test]
+async fn a_loss_by_a_master_that_few_sentinels_confirm_is_unknown_until_a_majority_does() {
+    let servers = RedisSentinels::start_light();
+    let locks = open(of_sentinels(&servers)).await;
+    let long = within(request("a").with_ttl(TTL * 90), SOON * 2);
+    let guard = acquire(&locks, &long).await;
+    for sentinel in &servers.sentinels()[1..] {
+        sentinel.stop();
+    }
+    servers.servers()[0].command(&["DEL", "a"]);
+    let error = guard.renew().await.expect_err("one of three confirms it");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert!(guard.is_held(), "lost as {:?}", guard.lost().reason());
+    servers.sentinels()[1].resume();
+    // A failed renewal is repeated after a second.
+    until("it is lost", || !guard.is_held()).await;
+    assert_eq!(guard.lost().reason(), Some(LostReason::Stolen));
+}
+
 /// What a Sentinel says how many there are, itself included.
 fn counted_by(sentinel: &RedisServer) -> usize {
     let name = RedisSentinels::MASTER;
@@ -129,7 +150,7 @@ async fn sentinels_that_join_later_are_found_and_counted() {
     let guard = hold(&locks, "a").await;
     second.resume();
     third.resume();
-    crate::support::until("the first one knows the others", || counted_by(first) == 3).await;
+    until("the first one knows the others", || counted_by(first) == 3).await;
     stays_held(&guard, LEASE * 2).await;
     third.stop();
     stays_held(&guard, LEASE * 2).await;

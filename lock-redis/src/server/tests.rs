@@ -11,12 +11,13 @@ use crate::renew::MAX_RENEWALS;
 use crate::script::RECORD;
 use crate::topology::RedisNode;
 
-/// A server that answers scripts after a while. It never confirms that it is the master, and always has
-/// a later version of a record.
+/// A server that answers scripts after a while, and always has a later version of a record.
 #[derive(Debug, Default)]
 struct Fake {
     /// How long each call takes.
     takes: Duration,
+    /// How long it takes until others confirm that it is the master; never by default.
+    confirmed_after: Option<Duration>,
     /// For a cluster in which a lease is lost: what a renewal that reads the notes of the lock replies. One
     /// that does not read them takes no time. Other servers renew every other lease.
     by_notes: Option<i64>,
@@ -65,8 +66,11 @@ impl Topology for Fake {
     }
 
     async fn confirm(&self, _: &Done, _: Duration, within: Duration) -> Result<(), RedisFailure> {
-        tokio::time::sleep(within).await;
-        Err(RedisCause::LateRenewal.unknown())
+        tokio::time::sleep(self.confirmed_after.unwrap_or(within)).await;
+        match self.confirmed_after {
+            Some(_) => Ok(()),
+            None => Err(RedisCause::LateRenewal.unknown()),
+        }
     }
 
     async fn channel(&self) -> Result<Option<Arc<str>>, RedisFailure> {
@@ -159,28 +163,52 @@ async fn a_renewal_leaves_time_for_others_when_it_waits_for_replicas() {
     }
 }
 
+/// A loss by a server that is confirmed is told before the calls for other leases are answered.
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_told_before_others_are_confirmed() {
+async fn a_loss_is_told_once_the_master_is_confirmed_and_before_other_calls_end() {
+    let ms = Duration::from_millis;
     let told = Mutex::new(Vec::new());
     let began = Instant::now();
     let lost = |_, reason| told.lock().unwrap().push((reason, began.elapsed()));
     let due = due(MAX_RENEWALS + 2, Duration::from_secs(30));
-    let server = taking(Duration::ZERO);
+    let topology = Fake {
+        takes: ms(100),
+        confirmed_after: Some(ms(20)),
+        ..Fake::default()
+    };
+    let server = with_topology(Arc::new(topology));
     let states = server.renew(&due, &lost, &|_| None).await;
-    let took = began.elapsed();
     let told = told.into_inner().unwrap();
     assert_eq!(told.len(), MAX_RENEWALS / 2 + 1);
-    let last = told.iter().map(|(_, when)| *when).max().unwrap();
-    assert!(
-        last == Duration::ZERO && last < took,
-        "the last loss is told after {last:?}, the round takes {took:?}"
-    );
-    let lost = LeaseState::Lost(LostReason::Stolen);
+    let due_at = std::iter::repeat_n(ms(120), MAX_RENEWALS / 2).chain([ms(220)]);
+    for ((reason, at), due_at) in told.into_iter().zip(due_at) {
+        assert_eq!(reason, LostReason::Stolen);
+        // The timer counts whole milliseconds.
+        let is_in_time = (due_at..due_at + ms(5)).contains(&at);
+        assert!(is_in_time, "told after {at:?}, and not {due_at:?}");
+    }
     for (n, state) in states.into_iter().enumerate() {
-        match n % MAX_RENEWALS % 2 {
-            0 => assert!(state.is_err(), "lease {n} counts as held: {state:?}"),
-            _ => assert_eq!(state.unwrap(), lost, "lease {n}"),
-        }
+        let expected = match n % MAX_RENEWALS % 2 {
+            0 => LeaseState::Held,
+            _ => LeaseState::Lost(LostReason::Stolen),
+        };
+        assert_eq!(state.unwrap(), expected, "lease {n}");
+    }
+}
+
+/// The server may be a former master, and its successor may have the lease.
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_nobody_confirms_is_unknown() {
+    let told = AtomicUsize::new(0);
+    let lost = |_, _| {
+        told.fetch_add(1, Ordering::Relaxed);
+    };
+    let due = due(MAX_RENEWALS + 2, Duration::from_secs(30));
+    let states = taking(Duration::ZERO).renew(&due, &lost, &|_| None).await;
+    assert_eq!(told.into_inner(), 0);
+    for (n, state) in states.into_iter().enumerate() {
+        let failure = state.expect_err("it is not confirmed");
+        assert!(failure.outcome_unknown, "lease {n}: {failure:?}");
     }
 }
 
