@@ -130,10 +130,10 @@ impl Memory {
         pending.adopt(request, ticket, ask).await
     }
 
-    /// Waits for a grant, and ends leases that run out meanwhile.
-    async fn wait(&self, request: &AcquireRequest, push: GrantPush) -> Result<Grant> {
+    /// Waits for the grant of a request that was sent at a moment, and ends leases that run out meanwhile.
+    async fn wait(&self, request: &AcquireRequest, sent: Moment, push: GrantPush) -> Result<Grant> {
         let deadline = match request.wait() {
-            Wait::AtMost(limit) => self.engine.now() + limit,
+            Wait::AtMost(limit) => sent + limit,
             _ => Moment::NEVER,
         };
         tokio::pin!(push);
@@ -230,7 +230,7 @@ impl DistributedLock for Memory {
             ClaimReply::Queued => {
                 request.mark_contended();
                 let grant = self
-                    .wait(request, push)
+                    .wait(request, sent, push)
                     .await
                     .map_err(|e| e.with_backend(NAME))?;
                 pending.granted(request, grant)

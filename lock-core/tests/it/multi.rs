@@ -97,6 +97,18 @@ async fn the_wait_is_one_budget() {
     assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_late_reply_of_the_store_is_part_of_the_wait() {
+    let (store, _, _) = queue();
+    let _held = store.lock("a").await.unwrap();
+    let late = Fault::LateReply(secs(2));
+    store.faults().plan(Request::Acquire, late);
+    let began = Instant::now();
+    let error = store.lock_within("a", secs(5)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended);
+    assert_eq!(began.elapsed(), secs(5));
+}
+
 /// The time that the first key took says nothing about the server of the second, which may fail early or late.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_used_up_is_contention_and_a_server_that_fails_is_an_outage() {
