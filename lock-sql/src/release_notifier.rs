@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use polylock_core::LockKey;
@@ -8,12 +9,23 @@ use crate::mutex::Mutex;
 
 /// Wakes the waiters of this process when it releases a lock, so that they need not poll.
 #[derive(Default)]
-pub(crate) struct ReleaseNotifier(Mutex<HashMap<LockKey, Arc<Notify>>>);
+pub(crate) struct ReleaseNotifier(Mutex<HashMap<LockKey, WaitedFor>>);
+
+#[derive(Default)]
+struct WaitedFor {
+    released: Arc<Notify>,
+    /// How many waiters there are.
+    waiters: usize,
+}
 
 impl ReleaseNotifier {
     /// Enters a waiter, which leaves when it is dropped.
     pub(crate) fn enter(self: &Arc<Self>, key: &LockKey) -> ReleaseWait {
-        let released = Arc::clone(self.0.lock().entry(key.clone()).or_default());
+        let mut keys = self.0.lock();
+        let waited_for = keys.entry(key.clone()).or_default();
+        waited_for.waiters += 1;
+        let released = Arc::clone(&waited_for.released);
+        drop(keys);
         ReleaseWait {
             release_notifier: Arc::clone(self),
             key: key.clone(),
@@ -22,8 +34,8 @@ impl ReleaseNotifier {
     }
 
     pub(crate) fn wake(&self, key: &LockKey) {
-        if let Some(released) = self.0.lock().get(key) {
-            released.notify_waiters();
+        if let Some(waited_for) = self.0.lock().get(key) {
+            waited_for.released.notify_waiters();
         }
     }
 
@@ -32,7 +44,7 @@ impl ReleaseNotifier {
         self.0
             .lock()
             .values()
-            .for_each(|released| released.notify_waiters());
+            .for_each(|waited_for| waited_for.released.notify_waiters());
     }
 }
 
@@ -44,16 +56,20 @@ pub(crate) struct ReleaseWait {
 
 impl Drop for ReleaseWait {
     fn drop(&mut self) {
-        let mut release_notifier = self.release_notifier.0.lock();
-        // The map and this waiter; others can enter under the mutex only.
-        if Arc::strong_count(&self.released) == 2 {
-            release_notifier.remove(&self.key);
+        let mut keys = self.release_notifier.0.lock();
+        if let Entry::Occupied(mut entry) = keys.entry(self.key.clone()) {
+            entry.get_mut().waiters -= 1;
+            if entry.get().waiters == 0 {
+                entry.remove();
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     #[test]
@@ -64,6 +80,26 @@ mod tests {
         drop(first);
         assert_eq!(release_notifier.0.lock().len(), 1);
         drop(second);
+        assert_eq!(release_notifier.0.lock().len(), 0);
+    }
+
+    #[test]
+    fn two_waiters_that_leave_at_once_leave_nothing() {
+        const ROUNDS: usize = 10_000;
+        let release_notifier = Arc::new(ReleaseNotifier::default());
+        let both = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for n in 0..ROUNDS {
+                        let key = LockKey::new(format!("job {n}")).unwrap();
+                        let waiter = release_notifier.enter(&key);
+                        both.wait();
+                        drop(waiter);
+                    }
+                });
+            }
+        });
         assert_eq!(release_notifier.0.lock().len(), 0);
     }
 }
