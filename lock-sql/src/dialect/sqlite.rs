@@ -165,8 +165,16 @@ fn load(table: &impl Display, keys: usize) -> String {
 
 fn store(table: &SqlName, rows: usize, deletions: usize) -> String {
     let delete = format!("DELETE FROM {table} WHERE key = ? AND slot = ?; ").repeat(deletions);
-    format!("{delete}{}; COMMIT", insert(table, rows))
+    let (full, rest) = (rows / MAX_INSERTED, rows % MAX_INSERTED);
+    let mut text = delete + &format!("{}; ", insert(table, MAX_INSERTED)).repeat(full);
+    if rest > 0 {
+        text += &format!("{}; ", insert(table, rest));
+    }
+    text + "COMMIT"
 }
+
+/// How many rows one statement writes at most. Each has thirteen values, and a statement takes 32,766.
+const MAX_INSERTED: usize = 1_000;
 
 fn insert(table: &impl Display, rows: usize) -> String {
     let columns: Vec<_> = COLUMNS.split(", ").collect();

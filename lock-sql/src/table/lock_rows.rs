@@ -93,9 +93,11 @@ impl LockRows {
         let slot = match self.decide_for(claim, ctx) {
             Ok(slot) => slot,
             Err(refusal) => {
-                if claim.waits && self.is_kept_by_many(claim.mode, ctx) {
-                    let until = ctx.moment + CLAIM;
-                    let boot = ctx.boot;
+                if claim.waits
+                    && self.is_kept_by_many(claim.mode, ctx)
+                    && let Some(now) = ctx.kernel_moment()
+                {
+                    let (boot, until) = (ctx.boot, now + CLAIM);
                     let lock = self.row_mut(0, ctx);
                     // The last exclusive holder has expired or released.
                     lock.holder = None;
@@ -206,7 +208,8 @@ impl LockRows {
     pub(crate) fn look(&self, claim: &SqlClaim, ctx: &ReadContext) -> Result<(), LockRefusal> {
         let decided = self.decide_for(claim, ctx).map(drop);
         let kept_out = self.claimed(ctx).map(|until| until.since(ctx.moment));
-        let lapses = kept_out.is_none_or(|left| left < CLAIM / 2);
+        // Without a clock to compare, no claim can be made.
+        let lapses = ctx.shift.is_some() && kept_out.is_none_or(|left| left < CLAIM / 2);
         let is_due = |ticket| self.is_ticket_due(ticket, ctx);
         if lapses && self.is_kept_by_many(claim.mode, ctx) || claim.ticket.is_some_and(is_due) {
             return Ok(());
@@ -222,11 +225,11 @@ impl LockRows {
 
     /// Until when no shared holder may join.
     fn claimed(&self, ctx: &ReadContext) -> Option<Moment> {
-        let claimed = self.rows.get(&0).and_then(|row| row.claimed)?;
-        let until = claimed.until;
-        // A claim that is further away was made by another clock.
-        let is_near = until > ctx.moment && until <= ctx.moment + CLAIM;
-        (claimed.boot == ctx.boot && is_near).then_some(until)
+        let until = self.rows.get(&0).and_then(|row| row.claimed)?.until;
+        let now = ctx.kernel_moment()?;
+        // One that is further away was made before a reboot.
+        let is_near = until > now && until <= now + CLAIM;
+        is_near.then(|| ctx.moment + until.since(now))
     }
 
     /// Renews a lease that has not ended.

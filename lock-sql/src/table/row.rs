@@ -56,7 +56,9 @@ pub(crate) struct SlotHolder {
 /// A recent claim of an exclusive waiter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Claimed {
+    /// Of the claimant; a version that compares it heeds no claim of another boot.
     pub(crate) boot: BootId,
+    /// By the clock of the kernel, which no time namespace shifts.
     pub(crate) until: Moment,
 }
 
@@ -86,6 +88,14 @@ pub(crate) struct ReadContext {
     pub(crate) unix: u64,
     /// No smaller token is issued, not even for a key whose row is gone.
     pub(crate) floor: u64,
+}
+
+impl ReadContext {
+    /// The moment by the clock of the kernel, if that is known.
+    pub(crate) fn kernel_moment(&self) -> Option<Moment> {
+        let nanos = i128::from(self.moment.as_nanos()) - i128::from(self.shift?);
+        Some(Moment::from_nanos(u64::try_from(nanos).ok()?))
+    }
 }
 
 impl LockRow {

@@ -8,7 +8,7 @@ use polylock_core::{LockKey, Mode, RenewalRequest};
 
 use super::{BootId, LockRow, LockRows, ReadContext, SlotHolder, SqlClaim};
 
-pub(super) const EXCLUSIVE: Mode = Mode::Exclusive;
+pub(crate) const EXCLUSIVE: Mode = Mode::Exclusive;
 pub(super) const SHARED: Mode = Mode::Shared;
 pub(crate) const TTL: u64 = 30;
 

@@ -5,7 +5,7 @@ use polylock_core::{LeaseState, LostReason, Mode, Released, TtlRule};
 use proptest::prelude::*;
 
 use super::testing::{EXCLUSIVE, SHARED, TTL, at, claim, due, holder, id, lock, now, permit};
-use super::{BootId, LockRefusal, LockRows, ReadContext, TokenRange};
+use super::{BootId, LockRefusal, LockRow, LockRows, ReadContext, SlotHolder, TokenRange};
 
 const HELD: LockRefusal = LockRefusal::held(Moment::from_nanos(TTL * 1_000_000_000));
 
@@ -141,11 +141,55 @@ fn a_waiting_writer_keeps_readers_out_until_it_stays_away() {
 }
 
 #[test]
-fn a_claim_of_another_boot_keeps_no_client_out() {
+fn a_claim_counts_by_the_clock_of_the_kernel() {
+    let day = 86_400;
+    let ahead = |seconds| ReadContext {
+        boot: BootId([9; 16]),
+        shift: Some(i64::try_from(day).unwrap() * 1_000_000_000),
+        moment: at(seconds + day),
+        ..now(seconds)
+    };
+    for (writer, reader) in [(now(10), ahead(10)), (ahead(10), now(10))] {
+        let mut lock = lock(&[(1, holder(2, 50))]);
+        // Its end by the clock of each client, as the store finds it out.
+        let mut seen_by = |claim, ctx: &ReadContext| {
+            let mut row = LockRow::new(1);
+            row.holder = Some(SlotHolder {
+                end: Some(ctx.moment + Duration::from_secs(40)),
+                ..holder(2, 50)
+            });
+            lock.load(row);
+            (lock.look(&claim, ctx), lock.take(&claim, ctx))
+        };
+        assert_eq!(
+            seen_by(claim(1, EXCLUSIVE), &writer).0,
+            Ok(()),
+            "a claim is to be made"
+        );
+        let (looked, taken) = seen_by(claim(6, SHARED), &reader);
+        let claimed = reader.moment + Duration::from_millis(200);
+        assert_eq!(looked, Err(LockRefusal::held(claimed)));
+        assert_eq!(taken, Err(LockRefusal::held(claimed)));
+        let looked = seen_by(claim(8, EXCLUSIVE), &reader).0;
+        assert!(looked.is_err(), "the claim of another waiter is renewed");
+    }
+}
+
+#[test]
+fn a_claim_of_an_unknown_clock_or_from_before_a_reboot_keeps_no_client_out() {
     let mut lock = lock(&[(1, holder(2, 50))]);
+    let unknown = ReadContext {
+        shift: None,
+        ..now(10)
+    };
+    assert!(lock.look(&claim(1, EXCLUSIVE), &unknown).is_err());
+    lock.take(&claim(1, EXCLUSIVE), &unknown).unwrap_err();
+    granted(lock.take(&claim(4, SHARED), &now(10)));
     lock.take(&claim(1, EXCLUSIVE), &now(10)).unwrap_err();
-    let mut rebooted = now(10);
-    rebooted.boot = BootId([9; 16]);
+    let rebooted = ReadContext {
+        boot: BootId([9; 16]),
+        ..now(3)
+    };
     granted(lock.take(&claim(6, SHARED), &rebooted));
 }
 
