@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 
 use super::db_error;
 use super::file::{self, Files};
-use super::rows::{self, BoundQuery, TableInfo};
+use super::rows::{self, BoundQuery, StoredRow, TableInfo};
 use crate::dialect::range;
 use crate::dialect::sqlite::{self, Durability, LAYOUT, ROLLBACK, SqliteStatements, WAL};
 use crate::error::{SqlCause, SqlErrorSource, foreign, lacks};
@@ -33,8 +33,6 @@ pub(super) struct Loaded {
     pub(super) table: TableInfo,
     pub(super) rows: Vec<StoredRow>,
 }
-
-pub(super) type StoredRow = (Vec<u8>, LockRow);
 
 impl FileConnection {
     /// Opens the file, which is made if there is none, and the table in it.
@@ -133,7 +131,7 @@ impl FileConnection {
         found.iter().map(|row| self.read(row)).collect()
     }
 
-    /// The next `count` rows after one.
+    /// The next `count` rows after one. A row that cannot be read counts as one in use.
     pub(super) async fn scan(
         &mut self,
         after: &(Vec<u8>, u32),
@@ -142,7 +140,10 @@ impl FileConnection {
         let scan = query(Arc::clone(&self.place.statements.scan));
         let scan = scan.bind(after.0.clone()).bind(i64::from(after.1));
         let found = self.fetch(scan.bind(i64::from(count))).await?;
-        found.iter().map(|row| self.read(row)).collect()
+        let found = found.iter();
+        Ok(found
+            .map(|row| rows::read(row).unwrap_or_else(|| rows::in_use(row)))
+            .collect())
     }
 
     fn read(&self, row: &SqliteRow) -> Result<StoredRow, SqlCause> {
@@ -271,9 +272,22 @@ fn check_layout(place: &SqliteTable, found: i64) -> Result<(), SqlCause> {
 const BUSY_SLICE: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::sync::mpsc;
+
     use super::*;
     use crate::dialect::SqlName;
+
+    /// Lets the next statement hang until the sender is dropped.
+    pub(in crate::sqlite) async fn hang(open: &mut FileConnection) -> mpsc::Sender<()> {
+        let (end, ended) = mpsc::channel();
+        let mut handle = open.raw.lock_handle().await.unwrap();
+        handle.set_progress_handler(1, move || {
+            ended.recv().ok();
+            true
+        });
+        end
+    }
 
     #[tokio::test]
     async fn a_connection_flushes_as_it_is_told_to() {

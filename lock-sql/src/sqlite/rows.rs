@@ -13,6 +13,9 @@ use crate::table::{BootId, Broken, Claimed, LockRow, RECORD, SlotHolder};
 /// A statement, and the values that it has so far.
 pub(crate) type BoundQuery<'q> = Query<'q, Sqlite, SqliteArguments>;
 
+/// A key, and one of its rows.
+pub(crate) type StoredRow = (Vec<u8>, LockRow);
+
 /// Adds the values of one row, in the order of its columns.
 pub(crate) fn write<'q>(statement: BoundQuery<'q>, key: &[u8], row: &LockRow) -> BoundQuery<'q> {
     let holder = row.holder.as_ref();
@@ -50,7 +53,7 @@ fn integer(number: u64) -> i64 {
 }
 
 /// The key and the row; `None` if polylock has not written it.
-pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, LockRow)> {
+pub(crate) fn read(row: &SqliteRow) -> Option<StoredRow> {
     let number = |column: &str| u64::try_from(row.try_get::<i64, _>(column).ok()?).ok();
     let bytes = |column: &str| row.try_get::<Option<Vec<u8>>, _>(column).ok();
     let slot = u32::try_from(number("slot")?).ok()?;
@@ -103,6 +106,15 @@ pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, LockRow)> {
         changed_at: number("changed_at")?,
     };
     Some((row.try_get("key").ok()?, read))
+}
+
+/// In place of a row that polylock has not written: no purge deletes it.
+pub(crate) fn in_use(row: &SqliteRow) -> StoredRow {
+    let slot = row.try_get::<i64, _>("slot").ok();
+    let slot = slot.and_then(|slot| u32::try_from(slot).ok());
+    let mut in_use = LockRow::new(slot.unwrap_or(RECORD));
+    in_use.changed_at = u64::MAX;
+    (row.try_get("key").unwrap_or_default(), in_use)
 }
 
 /// What the row of the empty key, which is no lock's, says of the table.

@@ -11,7 +11,7 @@ use polylock_core::{Error, FencingToken, LeaseState, LockKey, Released, RenewalR
 use super::clocks::Clocks;
 use super::connection::SqliteTable;
 use super::transact::Transactor;
-use super::write_queue::{MAX_KEYS, Operands, WriteQueue};
+use super::write_queue::{MAX_KEYS, Operands, WriteQueue, is_malformed};
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::{Durability, SqliteStatements};
 use crate::error::{SqlCause, SqlFailure};
@@ -110,6 +110,9 @@ impl SqliteStore {
     }
 
     async fn renew_some(&self, due: &[RenewalRequest]) -> Result<Vec<LeaseState>, SqlFailure> {
+        // A disk that hangs must leave time for an attempt on another connection.
+        let timeout = due.iter().map(|request| request.timeout).min();
+        let timeout = timeout.unwrap_or(Duration::MAX);
         let due = due.to_vec();
         let keys = due.iter().map(|request| request.key.clone()).collect();
         let renew = move |locks: &mut LoadedLocks| {
@@ -117,7 +120,8 @@ impl SqliteStore {
             let renew = |request: &RenewalRequest| locks.rows_of(&request.key).renew(request, &ctx);
             due.iter().map(renew).collect()
         };
-        self.renewals.perform(Operands::Changed(keys), renew).await
+        let rows = Operands::Changed(keys);
+        self.renewals.perform_within(timeout, rows, renew).await
     }
 }
 
@@ -147,6 +151,11 @@ impl Renewer for SqliteStore {
         for some in due.chunks(MAX_KEYS) {
             match self.renew_some(some).await {
                 Ok(states) => answers.extend(states.into_iter().map(Ok)),
+                Err(failure) if some.len() > 1 && is_malformed(&failure) => {
+                    for one in some {
+                        answers.extend(self.renew(std::slice::from_ref(one)).await);
+                    }
+                }
                 Err(failure) => answers.extend(some.iter().map(|_| Err(failure.clone().into()))),
             }
         }
@@ -261,5 +270,40 @@ impl LeaseStore for SqliteStore {
         let write =
             move |lock: &mut LockRows, ctx: &ReadContext| lock.write_record(&record, keep, ctx);
         self.change(key, write).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::super::write_queue;
+    use super::*;
+    use crate::table::testing::{EXCLUSIVE, claim, id};
+
+    #[tokio::test]
+    async fn a_renewal_that_hangs_leaves_time_for_one_on_another_connection() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path().join("db"));
+        let config = config.with_busy_timeout(Duration::from_secs(60)).unwrap();
+        let engine = Engine::of_this_process("sqlite");
+        let (store, _) = SqliteStore::open(&config, &engine).await.unwrap();
+        let key = LockKey::new("job").unwrap();
+        let taken = store.take(&key, claim(1, EXCLUSIVE)).await.unwrap();
+        taken.unwrap();
+        let mut due = RenewalRequest::new(key, id(1), Duration::from_secs(30));
+        let renewed = store.renew(&[due.clone()]).await.remove(0);
+        assert_eq!(renewed.unwrap(), LeaseState::Held);
+        let hanging = write_queue::tests::hang(&store.renewals).await;
+        due.timeout = Duration::from_millis(100);
+        let began = Instant::now();
+        let failed = store.renew(&[due.clone()]).await.remove(0);
+        let took = began.elapsed();
+        failed.expect_err("its connection hangs");
+        assert!(took < Duration::from_secs(30), "given up after {took:?}");
+        drop(hanging);
+        due.timeout = Duration::from_secs(30);
+        let renewed = store.renew(&[due]).await.remove(0);
+        assert_eq!(renewed.unwrap(), LeaseState::Held);
     }
 }

@@ -7,8 +7,8 @@ use polylock_core::LockKey;
 use polylock_core::engine::Engine;
 
 use super::clocks::Clocks;
-use super::connection::{FileConnection, SqliteTable, StoredRow};
-use super::rows::TableInfo;
+use super::connection::{FileConnection, SqliteTable};
+use super::rows::{StoredRow, TableInfo};
 use super::write_queue::{Batch, Operands, QueuedWrite, is_busy};
 use crate::dialect::sqlite::Durability;
 use crate::error::{SqlCause, SqlFailure};

@@ -123,7 +123,18 @@ impl WriteQueue {
         rows: Operands,
         act: impl FnOnce(&mut LoadedLocks) -> T + Send + 'static,
     ) -> Result<T, SqlFailure> {
-        let (work, answer) = QueuedWrite::new(rows, self.deadline(), act);
+        self.perform_within(self.timeout, rows, act).await
+    }
+
+    /// The same, with a timeout that may be shorter. A connection that hangs for longer is abandoned.
+    pub(super) async fn perform_within<T: Send + 'static>(
+        self: &Arc<Self>,
+        timeout: Duration,
+        rows: Operands,
+        act: impl FnOnce(&mut LoadedLocks) -> T + Send + 'static,
+    ) -> Result<T, SqlFailure> {
+        let deadline = Instant::now() + timeout.min(self.timeout);
+        let (work, answer) = QueuedWrite::new(rows, deadline, act);
         let is_served = {
             let mut state = self.state.lock();
             state.queue.push_back(work);
@@ -177,6 +188,13 @@ impl WriteQueue {
                     let engine = &self.transactor.engine;
                     sleep(engine.jitter(backoff / 2, backoff)).await;
                     backoff = (backoff * 2).min(MAX_BACKOFF);
+                }
+                // The rows of the other keys may be in order.
+                Err(failure) if batch.len() > 1 && is_malformed(&failure) => {
+                    for work in batch {
+                        Box::pin(self.serve_batch(connection, vec![work])).await;
+                    }
+                    return;
                 }
                 Err(failure) => return fail(batch, &failure),
             }
@@ -280,6 +298,11 @@ pub(super) fn is_busy(failure: &SqlFailure) -> bool {
     matches!(failure.cause, SqlCause::Busy) && !failure.outcome_unknown
 }
 
+/// A row, or all of the table, cannot be read, and nothing was done.
+pub(super) fn is_malformed(failure: &SqlFailure) -> bool {
+    matches!(failure.cause, SqlCause::Malformed { .. }) && !failure.outcome_unknown
+}
+
 fn fail(batch: Batch, failure: &SqlFailure) {
     batch.into_iter().for_each(|work| work.fail(failure));
 }
@@ -330,3 +353,19 @@ const GRACE: Duration = Duration::from_millis(100);
 /// Backoff between attempts on a database that others keep locked; SQLite itself waits in each.
 const MIN_BACKOFF: Duration = Duration::from_millis(1);
 const MAX_BACKOFF: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::mpsc;
+
+    use super::super::connection;
+    use super::*;
+
+    /// Lets the next statement on the connection hang until the sender is dropped.
+    pub(in crate::sqlite) async fn hang(write_queue: &WriteQueue) -> mpsc::Sender<()> {
+        let mut open = write_queue.state.lock().connection.take().unwrap();
+        let end = connection::tests::hang(&mut open).await;
+        write_queue.state.lock().connection = Some(open);
+        end
+    }
+}

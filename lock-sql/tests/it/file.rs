@@ -7,14 +7,16 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Place, program, run};
 use lock_testkit::locks::until;
 use polylock_core::prelude::*;
-use polylock_core::{LostReason, Registry};
+use polylock_core::{AcquireRequest, LostReason, Mode, Registry};
 use polylock_sql::{Sqlite, SqliteBackend, SqliteConfig};
 use sqlx::Executor as _;
+use tokio::task::JoinSet;
 
 const FILES: [&str; 3] = ["locks.db", "locks.db-wal", "locks.db-shm"];
 
@@ -231,6 +233,74 @@ async fn rows_that_make_no_sense_are_an_error_and_not_a_free_lock() {
         let error = locks.try_lock("job").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Foreign, "{damage}: {error}");
     }
+}
+
+/// Requests for several keys share a transaction, and new keys pass the purge over all rows.
+#[tokio::test]
+async fn a_row_that_makes_no_sense_costs_its_own_lock_only() {
+    let place = Place::in_memory();
+    let locks = Arc::new(place.open().await);
+    let short = |name: &str| {
+        let request = AcquireRequest::new(LockKey::new(name).unwrap());
+        request.with_ttl(Duration::from_secs(2))
+    };
+    let good = locks.acquire(&short("good")).await.unwrap();
+    let bad = locks.acquire(&short("bad")).await.unwrap();
+    place
+        .run("UPDATE polylock_locks SET permits = -1 WHERE key = CAST('bad' AS BLOB)")
+        .await;
+    // Both are renewed together.
+    bad.lost().await;
+    let mut writer = place.sql().await;
+    for round in 0..4 {
+        // Requests that come meanwhile are served together.
+        writer.execute("BEGIN IMMEDIATE").await.unwrap();
+        let mut requests = JoinSet::new();
+        for name in [
+            format!("new {round} a"),
+            "bad".to_owned(),
+            format!("new {round} b"),
+        ] {
+            let locks = Arc::clone(&locks);
+            requests.spawn(async move { (locks.try_lock(&name).await.map(|_| ()), name) });
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        writer.execute("COMMIT").await.unwrap();
+        while let Some(done) = requests.join_next().await {
+            let (locked, name) = done.unwrap();
+            let kind = locked.err().map(|error| error.kind());
+            let expected = (name == "bad").then_some(ErrorKind::Foreign);
+            assert_eq!(kind, expected, "{name}");
+        }
+    }
+    for n in 0..16 {
+        let name = format!("purge {n}");
+        locks.lock(&name).await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(good.release().await.unwrap(), Released::Clean);
+}
+
+#[tokio::test]
+async fn a_lock_with_thousands_of_holders_can_be_broken() {
+    let place = Place::new();
+    let locks = place.open().await;
+    let key = LockKey::new("job").unwrap();
+    let request = AcquireRequest::new(key.clone()).with_mode(Mode::Shared);
+    let _guard = locks.acquire(&request).await.unwrap();
+    // As many more holders as rows that are written in three statements.
+    place
+        .run(
+            "WITH RECURSIVE n(slot) AS (VALUES(2) UNION ALL SELECT slot + 1 FROM n WHERE slot < 2600)
+             INSERT INTO polylock_locks
+             SELECT key, n.slot, last_token, randomblob(16), token, permits, boot_id, expires_boot,
+               label, acquired_at, changed_at, broken_id, broken_reason
+             FROM polylock_locks, n WHERE key = CAST('job' AS BLOB) AND polylock_locks.slot = 1",
+        )
+        .await;
+    let admin = locks.admin().unwrap();
+    let broken = admin.break_lock(&key, "a test").await.unwrap();
+    assert_eq!(broken.unwrap().holders.len(), 2_600);
+    assert!(admin.inspect(&key).await.unwrap().is_none());
 }
 
 #[tokio::test]
