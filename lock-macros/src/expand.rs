@@ -4,7 +4,7 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Error, FnArg, Ident, ItemFn, PatType, Result, ReturnType, Type};
+use syn::{AttrStyle, Attribute, Error, FnArg, Ident, ItemFn, PatType, Result, ReturnType, Type};
 
 use crate::options::Options;
 
@@ -63,11 +63,14 @@ fn locked(options: TokenStream, function: &ItemFn) -> Result<TokenStream> {
     let ItemFn {
         attrs, vis, sig, ..
     } = function;
+    let is_outer = |attribute: &&Attribute| matches!(attribute.style, AttrStyle::Outer);
+    let (outer, inner): (Vec<_>, Vec<_>) = attrs.iter().partition(is_outer);
     let mut sig = sig.clone();
     sig.inputs = parameters;
     Ok(quote_spanned! {own=>
-        #(#attrs)*
+        #(#outer)*
         #vis #sig {
+            #(#inner)*
             let #guard = {
                 #[allow(unused_imports)]
                 use ::polylock::DistributedLockExt as _;

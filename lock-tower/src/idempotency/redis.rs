@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use crate::locker::Namespace;
 
-use super::store::MAX_ATTEMPTS;
+use super::store::{MAX_ATTEMPTS, check_parameters};
 use super::{Put, ResponseStore, StoreError, StoredResponse};
 
 /// Keeps responses in Redis, version 6 or later, on one server or a primary with replicas.
@@ -71,7 +71,17 @@ impl RedisResponses {
             connection: Arc::default(),
             key_prefix: KEY_PREFIX.into(),
         };
-        check_parameters(url)?;
+        let (scheme, _) = url.split_once(':').unwrap_or_default();
+        let known: &[&str] = match scheme.to_ascii_lowercase().ends_with("unix") {
+            true => &["db", "pass", "protocol", "user"],
+            false => &["protocol"],
+        };
+        check_parameters(
+            url,
+            |name| known.contains(&name),
+            "a Redis",
+            "with_namespace",
+        )?;
         store.connection().await.map_err(unopened)?;
         Ok(store)
     }
@@ -136,34 +146,6 @@ impl RedisResponses {
         silence.is_over = true;
         result
     }
-}
-
-/// Refuses parameters that the client ignores, such as a namespace.
-fn check_parameters(url: &str) -> Result<(), StoreError> {
-    let Some(parsed) = redis::parse_redis_url(url) else {
-        return Ok(());
-    };
-    let known: &[&str] = match parsed.scheme().ends_with("unix") {
-        true => &["db", "pass", "protocol", "user"],
-        false => &["protocol"],
-    };
-    let mut names = parsed.query_pairs().map(|(name, _)| name);
-    let Some(name) = names.find(|name| !known.contains(&&**name)) else {
-        return Ok(());
-    };
-    // A question mark in a password begins a query as well.
-    let has_secret = url
-        .split_once('?')
-        .is_some_and(|(_, query)| query.contains('@'));
-    Err(StoreError::new(match &*name {
-        "namespace" => {
-            "the URL of a Redis for responses has no `namespace`: call `with_namespace`".to_owned()
-        }
-        name if !has_secret => {
-            format!("the URL of a Redis for responses has no parameter `{name}`")
-        }
-        _ => "the URL of a Redis for responses has an unknown parameter".to_owned(),
-    }))
 }
 
 /// Makes the next command connect anew, unless another connection has replaced `used`.

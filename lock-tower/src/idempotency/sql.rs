@@ -14,7 +14,7 @@ use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Database, Pool, SqlSafeStr as _, SqlStr};
 use tokio::sync::Semaphore;
 
-use super::store::MAX_ATTEMPTS;
+use super::store::{MAX_ATTEMPTS, check_parameters};
 use super::{PendingResponse, Put, ResponseStore, StoreError, StoredResponse};
 
 /// Keeps responses in a table of SQLite, PostgreSQL, MySQL or MariaDB.
@@ -63,16 +63,17 @@ impl SqlResponses {
     /// Connects to a database, and creates the table `polylock_responses` if it does not exist.
     ///
     /// The URL is one of sqlx, with the parameters that sqlx knows: `sqlite:/var/lib/shop/shop.db`,
-    /// `postgres://me@host/shop`, `mysql://me@host/shop`.
-    /// A SQLite file is created unless the URL has `mode=rw` or `mode=ro`, and set to write-ahead logging (WAL).
+    /// `postgres://me@host/shop`, `mysql://me@host/shop`. It has none of the other parameters of a lock URL,
+    /// such as `namespace`. A SQLite file is created unless the URL has `mode=rw` or `mode=ro`, and set to
+    /// write-ahead logging (WAL).
     ///
     /// Services that share a database, and whose locks differ only in the namespace of their URL, need a table
     /// each: [`connect_table`](Self::connect_table).
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the URL is wrong or the feature of its database is off, if the database cannot be
-    /// reached within 5 s, or if the table cannot be created.
+    /// [`StoreError`] if the URL is wrong, has an unknown parameter, or the feature of its database is off, if
+    /// the database cannot be reached within 5 s, or if the table cannot be created.
     ///
     /// # Cancel safety
     ///
@@ -95,10 +96,14 @@ impl SqlResponses {
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
         match scheme {
             #[cfg(feature = "mysql")]
-            "mysql" | "mariadb" => Self::open::<sqlx::MySqlConnection>(parsed(url)?, table).await,
+            "mysql" | "mariadb" => {
+                let options = parsed(url, SqlDialect::MySql)?;
+                Self::open::<sqlx::MySqlConnection>(options, table).await
+            }
             #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => {
-                Self::open::<sqlx::PgConnection>(parsed(url)?, table).await
+                let options = parsed(url, SqlDialect::Postgres)?;
+                Self::open::<sqlx::PgConnection>(options, table).await
             }
             #[cfg(feature = "sqlite")]
             "sqlite" if url.contains(":memory:") || url.contains("mode=memory") => {
@@ -107,7 +112,8 @@ impl SqlResponses {
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => {
-                let mut options: sqlx::sqlite::SqliteConnectOptions = parsed(url)?;
+                let mut options: sqlx::sqlite::SqliteConnectOptions =
+                    parsed(url, SqlDialect::Sqlite)?;
                 let query = url.split_once('?').map_or("", |(_, query)| query);
                 if !query.split('&').any(|pair| pair.starts_with("mode=")) {
                     options = options.create_if_missing(true);
@@ -185,7 +191,10 @@ impl SqlResponses {
     }
 }
 
-fn parsed<O: ConnectOptions>(url: &str) -> Result<O, StoreError> {
+/// The parameters are checked first: sqlx ignores unknown ones on MySQL, and logs their values on PostgreSQL.
+fn parsed<O: ConnectOptions>(url: &str, dialect: SqlDialect) -> Result<O, StoreError> {
+    let is_known = |name: &str| dialect.has_parameter(name);
+    check_parameters(url, is_known, "a database", "connect_table")?;
     url.parse().map_err(unopened)
 }
 
@@ -339,6 +348,56 @@ pub enum SqlDialect {
     Postgres,
     /// SQLite.
     Sqlite,
+}
+
+impl SqlDialect {
+    /// Whether sqlx 0.9 knows the parameter of a URL.
+    fn has_parameter(self, name: &str) -> bool {
+        let known: &[&str] = match self {
+            Self::MySql => &[
+                "charset",
+                "collation",
+                "socket",
+                "ssl-ca",
+                "ssl-cert",
+                "ssl-key",
+                "ssl-mode",
+                "sslca",
+                "sslcert",
+                "sslkey",
+                "sslmode",
+                "statement-cache-capacity",
+                "time-zone",
+                "timezone",
+            ],
+            Self::Postgres => &[
+                "application_name",
+                "dbname",
+                "host",
+                "hostaddr",
+                "options",
+                "password",
+                "port",
+                "ssl-ca",
+                "ssl-cert",
+                "ssl-key",
+                "ssl-mode",
+                "ssl-root-cert",
+                "sslcert",
+                "sslkey",
+                "sslmode",
+                "sslrootcert",
+                "statement-cache-capacity",
+                "user",
+            ],
+            Self::Sqlite => &["cache", "immutable", "mode", "vfs"],
+        };
+        let is_setting = self == Self::Postgres
+            && name
+                .strip_prefix("options[")
+                .is_some_and(|setting| setting.ends_with(']'));
+        is_setting || known.contains(&name)
+    }
 }
 
 /// The statements for one table.
@@ -638,5 +697,16 @@ mod tests {
         for bad in bad.chain([&*long]) {
             assert!(!is_name(bad), "{bad}");
         }
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn parameters_that_sqlx_knows_are_passed_on() {
+        let url = "postgres://h/x?&ssl-mode=disable&options%5Bsearch_path%5D=shop&\
+                   options[statement_timeout]=5s&application_name=a%40b";
+        let options: sqlx::postgres::PgConnectOptions = parsed(url, SqlDialect::Postgres).unwrap();
+        let set = "-c search_path=shop -c statement_timeout=5s";
+        assert_eq!(options.get_options(), Some(set));
+        assert_eq!(options.get_application_name(), Some("a@b"));
     }
 }

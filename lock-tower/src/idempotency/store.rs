@@ -102,6 +102,37 @@ impl Put {
 #[cfg(any(feature = "redis", feature = "_sql"))]
 pub(super) const MAX_ATTEMPTS: usize = 8;
 
+/// Refuses parameters that the client of a server does not know, because clients ignore them, or log their
+/// values. `method` separates services in place of a namespace.
+#[cfg(any(feature = "redis", feature = "_sql"))]
+pub(super) fn check_parameters(
+    url: &str,
+    is_known: impl Fn(&str) -> bool,
+    server: &str,
+    method: &str,
+) -> Result<(), StoreError> {
+    let (_, query) = url.split_once('?').unwrap_or_default();
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let mut names = pairs.map(|pair| {
+        let (name, _) = pair.split_once('=').unwrap_or((pair, ""));
+        percent_encoding::percent_decode_str(name).decode_utf8_lossy()
+    });
+    let Some(name) = names.find(|name| !is_known(name)) else {
+        return Ok(());
+    };
+    // A question mark in a password begins a query as well.
+    let has_secret = query.contains('@');
+    Err(StoreError::new(match &*name {
+        "namespace" => {
+            format!("the URL of {server} for responses has no `namespace`: call `{method}`")
+        }
+        name if !has_secret => {
+            format!("the URL of {server} for responses has no parameter `{name}`")
+        }
+        _ => format!("the URL of {server} for responses has an unknown parameter"),
+    }))
+}
+
 /// An error of a response store.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]

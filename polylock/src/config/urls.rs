@@ -141,7 +141,9 @@ impl Urls<'_, '_, '_> {
         loop {
             let url = self.complete(&text, &origin, &options);
             let Err(error) = self.cx.loader.registry.check_url(&url) else {
-                return Some(Spanned::new(text.span(), SecretUrl::parse(url).ok()?));
+                let url = SecretUrl::parse(url).ok()?;
+                self.warn_of_password_files(&text.span(), url.url());
+                return Some(Spanned::new(text.span(), url));
             };
             let message = error.message();
             // A program may lack a backend that only others use, but a misspelt one exists nowhere.
@@ -204,6 +206,21 @@ impl Urls<'_, '_, '_> {
             let message = "everyone can read this file, which may have a password in it: remove \
                            the permission of others, or use url-env or url-file";
             report.warning(url.span(), message);
+        }
+    }
+
+    /// Warns if everyone can read the file of a password that a parameter names.
+    fn warn_of_password_files(&self, span: &ByteSpan, url: &LockUrl) {
+        let mut params = url.params();
+        for name in ["password-file", "sentinel-password-file"] {
+            let path = params.string(name).map(Path::new);
+            if path.is_some_and(is_world_readable) {
+                let message = format!(
+                    "everyone can read the file of {name}, which has a password in it: remove the \
+                     permission of others"
+                );
+                self.cx.report.warning(span.clone(), message);
+            }
         }
     }
 

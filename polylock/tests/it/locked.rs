@@ -218,6 +218,22 @@ async fn the_parameter_may_be_part_of_a_pattern() {
     assert!(is_free(&locks, "cleanup").await);
 }
 
+#[locked(key = "k")]
+async fn with_inner_attributes(locks: &Locks) -> polylock::Result<()> {
+    //! Documents the function, as the attribute below is one of it.
+    #![allow(unused)]
+    let unused = 1;
+    assert!(!is_free(locks, "k").await);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_may_begin_with_inner_attributes() {
+    let (_, locks) = store();
+    with_inner_attributes(&locks).await.unwrap();
+    assert!(is_free(&locks, "k").await);
+}
+
 #[cfg(feature = "config")]
 #[locked(key = "k")]
 async fn in_a_class(locks: &polylock::config::ConfiguredLocks) -> polylock::Result<()> {

@@ -369,6 +369,32 @@ mod sql {
         assert_eq!(again.unwrap(), Put::Stored);
     }
 
+    #[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+    #[tokio::test]
+    async fn parameters_that_sqlx_does_not_know_are_refused() {
+        for (url, message) in [
+            ("mysql://127.0.0.1:1/x?namespace=bank", "`connect_table`"),
+            ("sqlite:/absent/x.db?namespace=bank", "`connect_table`"),
+            (
+                "mariadb://127.0.0.1:1/x?ssl-mode=disabled&table=geheim",
+                "no parameter `table`",
+            ),
+            (
+                "postgres://127.0.0.1:1/x?options[search_path]=shop&tls=geheim",
+                "no parameter `tls`",
+            ),
+            (
+                "postgres://127.0.0.1:1/x?options[a=geheim",
+                "no parameter `options[a`",
+            ),
+            ("postgres://me:1?geheim=@127.0.0.1", "an unknown parameter"),
+        ] {
+            let error = SqlResponses::connect(url).await.unwrap_err();
+            assert!(error.to_string().ends_with(message), "{error}");
+            assert!(!format!("{error:?}").contains("geheim"), "{error:?}");
+        }
+    }
+
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn what_is_no_database_or_no_name_is_refused() {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use super::loader;
 
@@ -53,12 +54,24 @@ fn a_password_that_everybody_can_read_is_warned_of() {
         "[backend.main]\nurl = 'redis+unix:/run/redis'\noptions.password = 's3ntinel'\n";
     let apart = "[backend.main]\nurl-file = 'url'\n";
     let without = "[backend.main]\nurl = 'redis://cache'\n";
+    let password_file = |path: &Path| {
+        let path = path.display();
+        format!("[backend.main]\nurl = 'redis://app@cache?password-file={path}'\n")
+    };
+    let (readable, unreadable) = (password_file(&other), password_file(&file));
+    let of_sentinels = readable
+        .replace("app@cache", "cache/main")
+        .replace("redis:", "redis-sentinel:")
+        .replace("password-file", "sentinel-password-file");
     let table = [
         (in_place, 0o644, vec![2]),
         (in_place, 0o640, vec![]),
         (in_options, 0o644, vec![2]),
         (without, 0o644, vec![]),
         (apart, 0o600, vec![2]),
+        (&*readable, 0o600, vec![2]),
+        (&*unreadable, 0o600, vec![]),
+        (&*of_sentinels, 0o600, vec![2]),
     ];
     for (text, mode, lines) in table {
         fs::write(&file, text).unwrap();
