@@ -174,7 +174,8 @@ impl ZkClient {
             return Ok(None);
         };
         for holder in &view.holders {
-            let path = directory.child(&holder.contender.name);
+            let mut path = directory.child(&holder.contender.name);
+            let mut downgraded = holder.contender.downgraded();
             loop {
                 let deleted = session.client.delete(&path, None).await;
                 let deleted = deleted.map_err(ZkFailure::from);
@@ -186,7 +187,11 @@ impl ZkClient {
                 }
                 match deleted {
                     Ok(()) => break,
-                    Err(failure) if failure.is_no_node() => break,
+                    Err(failure) if failure.is_no_node() => match downgraded.take() {
+                        // A downgrade may have given the node another name.
+                        Some(shared) => path = directory.child(&shared.name),
+                        None => break,
+                    },
                     // Deleting it once more changes nothing.
                     Err(failure) if failure.is_ambiguous() => sleep(RETRY_BACKOFF).await,
                     Err(failure) => return Err(failure),
@@ -257,7 +262,8 @@ impl LockView {
         let created = created(&line, connection, directory).await?;
         order_by_creation(&mut line, &created);
         let mut nodes = HashMap::new();
-        // If a node is gone by then, others may have acquired the lock.
+        // If a node is gone by then, others may have acquired the lock, or a downgrade has given it another
+        // name.
         let holding = loop {
             let holding = queue_holders(&line);
             let read = match depth {
@@ -275,7 +281,13 @@ impl LockView {
             for (name, found) in unread.into_iter().zip(found) {
                 match found? {
                     Some(node) => drop(nodes.insert(name, node)),
-                    None => line.retain(|own| own.name != name),
+                    None => {
+                        let rename = |own: ZkContender| match own.name == name {
+                            true => own.downgraded(),
+                            false => Some(own),
+                        };
+                        line = line.into_iter().filter_map(rename).collect();
+                    }
                 }
             }
         };

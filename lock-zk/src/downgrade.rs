@@ -10,7 +10,6 @@ use zookeeper_client::{CreateMode, Error as ClientError, MultiWriteError};
 
 use crate::error::{RETRY_BACKOFF, ZkFailure};
 use crate::lease::{KnownNode, ZkNode, ZooKeeperLease, find};
-use crate::recipe::names::{ZkContender, shared_name};
 
 impl ZooKeeperLease {
     /// Replaces the exclusive contender with a shared one in one transaction. A waiter that watches the old
@@ -23,10 +22,10 @@ impl ZooKeeperLease {
         node: &ZkNode,
         search: OwnedMutexGuard<()>,
     ) -> Result<()> {
-        let name = shared_name(self.config.compat, self.id, &node.contender);
-        let contender = ZkContender::parse(&name);
-        let contender = contender.ok_or_else(|| ZkFailure::Misnamed(name.clone()))?;
-        let (before, path) = (self.path(node), self.directory.child(&name));
+        let contender = node.contender.downgraded();
+        let contender =
+            contender.ok_or_else(|| ZkFailure::Misnamed(node.contender.name.clone()))?;
+        let (before, path) = (self.path(node), self.directory.child(&contender.name));
         // The end of the old node is reported before the answer.
         self.session.begin_move(self.id, path.clone());
         self.set_node(KnownNode::Unknown);
