@@ -145,7 +145,11 @@ impl ZkClient {
         depth: Depth,
     ) -> Result<Vec<(LockKey, LockView)>, ZkFailure> {
         let session = self.session().await?;
-        let names = session.client.list_children("/").await?;
+        let names = match session.client.list_children("/").await {
+            // The root is deleted: the next acquisition creates it again.
+            Err(ClientError::NoNode) => return Ok(Vec::new()),
+            listed => listed?,
+        };
         let keys = names.iter().filter_map(|name| key_of(name));
         let keys = keys.filter(|key| key.as_str().starts_with(prefix));
         let mut keys: Vec<_> = keys.collect();

@@ -10,6 +10,7 @@ use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
 use crate::support::{
     Place, SESSION, SOON, admin, granted, key, loss, ms, permits, release, request, seen, take,
+    timed,
 };
 
 fn noted(name: &str, note: &str) -> AcquireRequest {
@@ -155,6 +156,23 @@ async fn a_directory_that_may_not_be_read_is_reported() {
     let denied = admin(&locks).list("").await.expect_err("no right");
     assert_eq!(denied.kind(), ErrorKind::Denied);
     let listed = admin(&locks).list("a").await.expect("it answers");
+    assert_eq!(listed.len(), 1);
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn nothing_is_listed_where_the_root_is_deleted() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let deleted = place.tree().client().delete(place.root(), None).await;
+    deleted.expect("it is empty");
+    let listed = admin(&locks).list("").await.expect("it answers");
+    assert!(listed.is_empty(), "{listed:?}");
+    let mut events = admin(&locks).watch("").await.expect("it begins");
+    // The root is created again.
+    let guard = take(&locks, "a").await;
+    assert!(timed(events.recv()).await.0.is_some(), "it ends");
+    let listed = admin(&locks).list("").await.expect("it answers");
     assert_eq!(listed.len(), 1);
     release(guard).await;
 }
