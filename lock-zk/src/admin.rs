@@ -145,7 +145,11 @@ impl ZkClient {
         depth: Depth,
     ) -> Result<Vec<(LockKey, LockView)>, ZkFailure> {
         let session = self.session().await?;
-        let names = session.client.list_children("/").await?;
+        let names = match session.client.list_children("/").await {
+            // The root is deleted: the next acquisition creates it again.
+            Err(ClientError::NoNode) => return Ok(Vec::new()),
+            listed => listed?,
+        };
         let keys = names.iter().filter_map(|name| key_of(name));
         let keys = keys.filter(|key| key.as_str().starts_with(prefix));
         let mut keys: Vec<_> = keys.collect();
@@ -174,7 +178,8 @@ impl ZkClient {
             return Ok(None);
         };
         for holder in &view.holders {
-            let path = directory.child(&holder.contender.name);
+            let mut path = directory.child(&holder.contender.name);
+            let mut downgraded = holder.contender.downgraded();
             loop {
                 let deleted = session.client.delete(&path, None).await;
                 let deleted = deleted.map_err(ZkFailure::from);
@@ -186,7 +191,11 @@ impl ZkClient {
                 }
                 match deleted {
                     Ok(()) => break,
-                    Err(failure) if failure.is_no_node() => break,
+                    Err(failure) if failure.is_no_node() => match downgraded.take() {
+                        // A downgrade may have given the node another name.
+                        Some(shared) => path = directory.child(&shared.name),
+                        None => break,
+                    },
                     // Deleting it once more changes nothing.
                     Err(failure) if failure.is_ambiguous() => sleep(RETRY_BACKOFF).await,
                     Err(failure) => return Err(failure),
@@ -257,7 +266,8 @@ impl LockView {
         let created = created(&line, connection, directory).await?;
         order_by_creation(&mut line, &created);
         let mut nodes = HashMap::new();
-        // If a node is gone by then, others may have acquired the lock.
+        // If a node is gone by then, others may have acquired the lock, or a downgrade has given it another
+        // name.
         let holding = loop {
             let holding = queue_holders(&line);
             let read = match depth {
@@ -275,7 +285,13 @@ impl LockView {
             for (name, found) in unread.into_iter().zip(found) {
                 match found? {
                     Some(node) => drop(nodes.insert(name, node)),
-                    None => line.retain(|own| own.name != name),
+                    None => {
+                        let rename = |own: ZkContender| match own.name == name {
+                            true => own.downgraded(),
+                            false => Some(own),
+                        };
+                        line = line.into_iter().filter_map(rename).collect();
+                    }
                 }
             }
         };

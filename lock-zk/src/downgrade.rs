@@ -4,24 +4,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::{Error, FencingToken, LostReason, Result};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{CreateMode, Error as ClientError, MultiWriteError};
 
 use crate::error::{RETRY_BACKOFF, ZkFailure};
 use crate::lease::{KnownNode, ZkNode, ZooKeeperLease, find};
-use crate::recipe::names::{ZkContender, shared_name};
 
 impl ZooKeeperLease {
     /// Replaces the exclusive contender with a shared one in one transaction. A waiter that watches the old
     /// node wakes, and finds a reader with the same number.
     ///
-    /// If this is dropped or fails without a definite answer, one of the two nodes exists, and the release
-    /// finds it.
-    pub(crate) async fn downgraded(&self, node: &ZkNode) -> Result<()> {
-        let name = shared_name(self.config.compat, self.id, &node.contender);
-        let contender = ZkContender::parse(&name);
-        let contender = contender.ok_or_else(|| ZkFailure::Misnamed(name.clone()))?;
-        let (before, path) = (self.path(node), self.directory.child(&name));
+    /// If this is dropped or fails without a definite answer, one of the two nodes exists, and the release or a
+    /// repetition finds it. No other downgrade begins before `search` is dropped.
+    pub(crate) async fn downgraded(
+        &self,
+        node: &ZkNode,
+        search: OwnedMutexGuard<()>,
+    ) -> Result<()> {
+        let contender = node.contender.downgraded();
+        let contender =
+            contender.ok_or_else(|| ZkFailure::Misnamed(node.contender.name.clone()))?;
+        let (before, path) = (self.path(node), self.directory.child(&contender.name));
         // The end of the old node is reported before the answer.
         self.session.begin_move(self.id, path.clone());
         self.set_node(KnownNode::Unknown);
@@ -29,7 +33,7 @@ impl ZooKeeperLease {
             lease: self,
             before: &before,
             path: &path,
-            is_over: false,
+            search: Some(search),
         };
         let czxid = node.czxid;
         match self.exchange(&before, &path).await {
@@ -104,17 +108,18 @@ struct Moving<'a> {
     lease: &'a ZooKeeperLease,
     before: &'a str,
     path: &'a str,
-    is_over: bool,
+    /// `None` once the name is known.
+    search: Option<OwnedMutexGuard<()>>,
 }
 
 impl Moving<'_> {
     fn finds_nothing(mut self) {
-        self.is_over = true;
+        self.search = None;
         self.lease.session.node_gone(self.lease.id, self.path);
     }
 
     fn ends(mut self, path: String) {
-        self.is_over = true;
+        self.search = None;
         let lease = self.lease;
         let session = &lease.session;
         session.end_move(lease.id, path, &lease.is_deleted_in_background);
@@ -124,9 +129,9 @@ impl Moving<'_> {
 impl Drop for Moving<'_> {
     /// Without a reply, or without a caller, looks for the name in the background.
     fn drop(&mut self) {
-        if self.is_over {
+        let Some(search) = self.search.take() else {
             return;
-        }
+        };
         let (lease, path) = (self.lease, self.path.to_owned());
         let either = [Arc::from(self.before), Arc::from(self.path)];
         let (session, directory) = (Arc::downgrade(&lease.session), lease.directory.clone());
@@ -134,6 +139,7 @@ impl Drop for Moving<'_> {
         // For a release that comes after this deletion.
         let is_deleted_in_background = Arc::clone(&lease.is_deleted_in_background);
         lease.session.in_background(async move {
+            let _search = search;
             let mut refused = None;
             // Continues after the end of the session here, because the server may keep it.
             while let Some(session) = session.upgrade() {

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use futures_util::join;
 use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{
-    AcquireRequest, Error, ErrorKind, FencingToken, Lease, LeaseControl, Liveness, Mode, Released,
-    Result,
+    AcquireRequest, Error, ErrorKind, FencingToken, Lease, LeaseControl, Liveness, LostReason,
+    Mode, Released, Result,
 };
 use tokio::time::sleep;
 use zookeeper_client::Error as ClientError;
@@ -29,6 +29,8 @@ pub(crate) struct ZooKeeperLease {
     /// The data of the node: the label of the contender.
     pub(crate) data: Vec<u8>,
     node: Mutex<KnownNode>,
+    /// Locked by a downgrade, and after it by the search for the node whose name it has left unknown.
+    search: Arc<tokio::sync::Mutex<()>>,
     pub(crate) config: Arc<ZooKeeperConfig>,
     pub(crate) tokens: ZkTokens,
     /// When the request was sent that showed the node first, in nanoseconds.
@@ -54,6 +56,7 @@ impl ZooKeeperLease {
             stem: stem(config.compat, request.mode(), id),
             data: request.label().encode().into_bytes(),
             node: Mutex::new(KnownNode::Never),
+            search: Arc::default(),
             config: Arc::clone(config),
             tokens: ZkTokens::default(),
             seen: AtomicU64::new(0),
@@ -199,15 +202,31 @@ impl Lease for ZooKeeperLease {
     }
 
     async fn downgrade(&self) -> Result<()> {
-        let Some(node) = self.node() else {
-            return Err(ZkFailure::Malformed("a holder without a node".to_owned()).into());
+        // A search that an earlier downgrade has left reports the path of the node, which is old once this one
+        // has begun.
+        let search = Arc::clone(&self.search).lock_owned().await;
+        let node = match self.known_node() {
+            KnownNode::At(node) => node,
+            KnownNode::Unknown => match self.find().await {
+                Ok(Some(node)) => node,
+                Ok(None) => return Err(Error::lost(LostReason::Broken)),
+                // This says nothing of the earlier one.
+                Err(failure) => return Err(Error::from(failure).with_unknown_outcome()),
+            },
+            KnownNode::Gone | KnownNode::Never => {
+                return Err(ZkFailure::Malformed("a holder without a node".to_owned()).into());
+            }
         };
+        if node.contender.mode == Mode::Shared {
+            // An earlier one was done.
+            return Ok(());
+        }
         if node.contender.sequence.is_used_up() {
             // Contenders with such numbers queue by creation, so the new node would be last.
             let message = "the numbers of this lock are used up, and begin again once it is free";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        self.downgraded(&node).await
+        self.downgraded(&node, search).await
     }
 
     async fn release(&self) -> Result<Released> {

@@ -53,13 +53,22 @@ pub(crate) fn stem(compat: Compat, mode: Mode, id: LeaseId) -> String {
     }
 }
 
-/// The name of the same contender as a shared one, at the same place in line.
-pub(crate) fn shared_name(compat: Compat, id: LeaseId, own: &ZkContender) -> String {
-    let stem = stem(compat, Mode::Shared, id);
-    format!("{stem}{}", own.sequence.digits())
-}
-
 impl ZkContender {
+    /// The same contender as a shared one, at the same place in line; `None` if it cannot become one.
+    pub(crate) fn downgraded(&self) -> Option<Self> {
+        let markers = [
+            (EXCLUSIVE, "-__READ__"),
+            (WRITER, SHARED),
+            (KAZOO_EXCLUSIVE, KAZOO_SHARED),
+        ];
+        let name = markers.into_iter().find_map(|(exclusive, shared)| {
+            let (stem, number) = self.name.rsplit_once(exclusive)?;
+            Sequence::parse(number)?;
+            Some(format!("{stem}{shared}{number}"))
+        });
+        Self::parse(&name?)
+    }
+
     /// Parses the names of polylock, of Curator, of kazoo and of the .NET library `DistributedLock`. Other
     /// nodes of a directory are ignored.
     pub(crate) fn parse(name: &str) -> Option<Self> {
@@ -183,11 +192,19 @@ mod tests {
     #[test]
     fn a_downgraded_contender_keeps_its_place() {
         let id = LeaseId::random(&SeededEntropy::new(7));
-        for number in [7, -1, i64::from(i32::MIN)] {
-            let name = format!("_c_x-lock-{}", Sequence(number).digits());
-            let own = ZkContender::parse(&name).unwrap();
-            let shared = shared_name(Compat::Curator, id, &own);
-            assert_eq!(parsed(&shared), Some((Mode::Shared, number)));
+        for compat in [Compat::Curator, Compat::CuratorReadWrite, Compat::Kazoo] {
+            for number in [7, -1, i64::from(i32::MIN)] {
+                let name = |mode| format!("{}{number:010}", stem(compat, mode, id));
+                let own = ZkContender::parse(&name(Mode::Exclusive)).unwrap();
+                let shared = own.downgraded().unwrap();
+                assert_eq!(shared.name, name(Mode::Shared));
+                assert_eq!(parsed(&shared.name), Some((Mode::Shared, number)));
+                assert_eq!(shared.downgraded(), None);
+                let other = ZkContender::parse(&name(permit(3))).unwrap();
+                assert_eq!(other.downgraded(), None);
+            }
         }
+        let foreign = ZkContender::parse("lock-0000000013").unwrap();
+        assert_eq!(foreign.downgraded(), None);
     }
 }

@@ -22,11 +22,6 @@ impl Sequence {
         is_number.then(|| number.parse().ok().map(Self))?
     }
 
-    /// The number as the server writes it.
-    pub(crate) fn digits(self) -> String {
-        format!("{:010}", self.0)
-    }
-
     /// Whether the counter is near its end or beyond it, so that numbers do not give the order: once
     /// the directory has stored the last number, the server gives it again and again.
     pub(crate) fn is_used_up(self) -> bool {

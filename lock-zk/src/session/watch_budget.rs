@@ -11,11 +11,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// connection, until the session ends. It sends them before it takes new requests, so that dropping
 /// some does not help.
 /// Locks without a watch are looked at with heartbeats, and waiters without one poll.
+///
+/// Held locks and waiters have one half each: neither takes the watches of the other.
 #[derive(Debug)]
 pub(crate) struct WatchBudget {
     /// The length of the root, the prefix of every path.
     root: usize,
-    bytes: Arc<Semaphore>,
+    for_holders: Arc<Semaphore>,
+    for_waiters: Arc<Semaphore>,
 }
 
 /// All paths may take that much, with room for what the client has not given up yet.
@@ -23,35 +26,47 @@ const MAX_BYTES: usize = 96 * 1024;
 
 impl WatchBudget {
     pub(super) fn of(root: &str) -> Self {
+        let half = || Arc::new(Semaphore::new(MAX_BYTES / 2));
         Self {
             root: root.len(),
-            bytes: Arc::new(Semaphore::new(MAX_BYTES)),
+            for_holders: half(),
+            for_waiters: half(),
         }
     }
 
     /// Room for the watch of a waiter; `None` if there is none left.
     pub(crate) fn for_waiter(&self, path: &str) -> Option<OwnedSemaphorePermit> {
-        self.reserve(path, 0)
+        self.reserve(&self.for_waiters, path)
     }
 
-    /// Room for the watch on the node of a held lock: one half is left to waiters.
+    /// Room for the watch on the node of a held lock; `None` if there is none left.
     pub(super) fn for_holder(&self, path: &str) -> Option<OwnedSemaphorePermit> {
-        self.reserve(path, MAX_BYTES / 2)
+        self.reserve(&self.for_holders, path)
     }
 
-    fn reserve(&self, path: &str, rest: usize) -> Option<OwnedSemaphorePermit> {
-        let bytes = self.root + path.len();
-        if self.bytes.available_permits() < bytes + rest {
-            return None;
-        }
-        let bytes = u32::try_from(bytes).ok()?;
-        Arc::clone(&self.bytes).try_acquire_many_owned(bytes).ok()
+    fn reserve(&self, half: &Arc<Semaphore>, path: &str) -> Option<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(self.root + path.len()).ok()?;
+        Arc::clone(half).try_acquire_many_owned(bytes).ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waiters_leave_room_for_holders() {
+        let budget = WatchBudget::of("/locks");
+        let path = "x".repeat(1018);
+        let waiters: Vec<_> = std::iter::from_fn(|| budget.for_waiter(&path)).collect();
+        assert_eq!(waiters.len(), 48);
+        let holders: Vec<_> = std::iter::from_fn(|| budget.for_holder(&path)).collect();
+        assert_eq!(holders.len(), 48);
+        drop(holders);
+        assert!(budget.for_waiter(&path).is_none());
+        drop(waiters);
+        assert!(budget.for_waiter(&path).is_some());
+    }
 
     #[test]
     fn holders_leave_room_for_waiters_and_what_ends_makes_room() {

@@ -1,12 +1,16 @@
 //! The operator's view of locks, and breaking them.
 
+use lock_testkit::proxy::{Command, Direction, Fate, Planned};
 use polylock_core::admin::LockInfo;
-use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, Label, LostReason, Mode};
+use polylock_core::{
+    AcquireRequest, DistributedLock, ErrorKind, Label, LockGuard, LostReason, Mode,
+};
 use tokio::time::Instant;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
 use crate::support::{
-    Place, SESSION, admin, granted, key, loss, ms, permits, release, request, seen, take,
+    Place, SESSION, SOON, admin, granted, key, loss, ms, permits, release, request, seen, take,
+    timed,
 };
 
 fn noted(name: &str, note: &str) -> AcquireRequest {
@@ -48,6 +52,48 @@ async fn all_holders_of_a_shared_lock_are_broken_and_no_waiter_behind_them() {
         release(writer).await;
         release(granted(late).await).await;
     }
+}
+
+/// Delays the first such request of a client behind the proxy until the guard is downgraded.
+async fn downgraded_before(place: &Place, guard: &mut LockGuard, late: &Planned) {
+    late.met(SOON).await;
+    place.proxy().hold(Direction::Requests);
+    guard.downgrade().await.expect("it becomes shared");
+    place.proxy().resume(Direction::Requests);
+}
+
+#[tokio::test]
+async fn a_holder_that_is_downgraded_meanwhile_is_broken() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.with_timeout(SOON * 2).await);
+    let mut guard = take(&locks, "a").await;
+    let is_end = |command: &Command| command.is("DELETE");
+    let late = place.proxy().plan(is_end, Fate::LateRequest(ms(500)));
+    let name = key("a");
+    let breaking = admin(&other).break_lock(&name, "it hangs");
+    let (broken, ()) = tokio::join!(breaking, downgraded_before(&place, &mut guard, &late));
+    assert!(broken.expect("it is broken").is_some(), "it was held");
+    assert_eq!(loss(&guard).await, LostReason::Broken);
+}
+
+#[tokio::test]
+async fn a_holder_that_is_downgraded_while_it_is_read_is_shown_and_no_waiter_in_its_place() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.with_timeout(SOON * 2).await);
+    let guard = locks.acquire(&noted("a", "holder")).await;
+    let mut guard = guard.expect("it is granted");
+    let waiter = place.waiter(&locks, noted("a", "waiter")).await;
+    let is_read = |command: &Command| command.is("GETDATA");
+    let late = place.proxy().plan(is_read, Fate::LateRequest(ms(500)));
+    let looking = seen(&other, "a");
+    let (info, ()) = tokio::join!(looking, downgraded_before(&place, &mut guard, &late));
+    let info = info.expect("it is held");
+    assert_eq!(
+        (info.mode, notes(&info)),
+        (Mode::Shared, (vec!["holder"], vec!["waiter"]))
+    );
+    release(guard).await;
+    release(granted(waiter).await).await;
 }
 
 /// A client with an identity, whose nodes no other client may read.
@@ -110,6 +156,23 @@ async fn a_directory_that_may_not_be_read_is_reported() {
     let denied = admin(&locks).list("").await.expect_err("no right");
     assert_eq!(denied.kind(), ErrorKind::Denied);
     let listed = admin(&locks).list("a").await.expect("it answers");
+    assert_eq!(listed.len(), 1);
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn nothing_is_listed_where_the_root_is_deleted() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let deleted = place.tree().client().delete(place.root(), None).await;
+    deleted.expect("it is empty");
+    let listed = admin(&locks).list("").await.expect("it answers");
+    assert!(listed.is_empty(), "{listed:?}");
+    let mut events = admin(&locks).watch("").await.expect("it begins");
+    // The root is created again.
+    let guard = take(&locks, "a").await;
+    assert!(timed(events.recv()).await.0.is_some(), "it ends");
+    let listed = admin(&locks).list("").await.expect("it answers");
     assert_eq!(listed.len(), 1);
     release(guard).await;
 }

@@ -8,8 +8,8 @@ use tokio::runtime::{Builder, Runtime};
 use zookeeper_client::{Acl, AuthId, Permission};
 
 use crate::support::{
-    Place, SESSION, SOON, is_check, is_entry, is_exchange, loss, ms, release_clean, request, take,
-    until, waiting,
+    Place, SESSION, SOON, is_check, is_entry, is_exchange, key, loss, ms, release_clean, request,
+    take, until, waiting,
 };
 
 #[tokio::test]
@@ -135,27 +135,65 @@ async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
     }
 }
 
+#[tokio::test]
+async fn a_downgrade_with_an_unknown_outcome_can_be_repeated() {
+    // The first request was carried out, or not.
+    for fate in [Fate::LostReply(Then::Cut), Fate::LostRequest(Then::Cut)] {
+        let place = Place::new().await;
+        let locks = place.patient().await;
+        let is_watch =
+            |command: &Command| command.is("GETCHILDREN") && command.arg(1).contains("__READ__");
+        let watches = place.proxy().watch(is_watch);
+        let mut guard = refused_after(fate, &place, &locks, no_creation()).await;
+        set_access(&place, Permission::ALL).await;
+        let repeated = guard.downgrade().await;
+        repeated.unwrap_or_else(|error| panic!("{fate:?}: {error}"));
+        assert!(is_reader_only(&place).await, "{fate:?}");
+        // From here on the end of the new node is reported, and the end of the old one was not.
+        until("its node is watched", async || !watches.seen().is_empty()).await;
+        assert!(guard.is_held(), "{fate:?}: {:?}", guard.lost().reason());
+        place.tree().end(&key("a")).await;
+        assert_eq!(loss(&guard).await, LostReason::Broken, "{fate:?}");
+    }
+}
+
 /// A holder that does not know the name of its node: the reply to its downgrade was lost, and the server
 /// refuses the repetition before it sees that the node is there.
 async fn refused_downgrade(place: &Place, locks: &ZooKeeper, left: Permission) -> LockGuard {
+    refused_after(Fate::LostReply(Then::Cut), place, locks, left).await
+}
+
+/// The same after this fate of the first request.
+async fn refused_after(
+    fate: Fate,
+    place: &Place,
+    locks: &ZooKeeper,
+    left: Permission,
+) -> LockGuard {
     let mut guard = take(locks, "a").await;
     place.proxy().refuse();
-    let lost = Fate::LostReply(Then::Cut);
-    let planned = place.proxy().plan(is_exchange, lost);
+    let planned = place.proxy().plan(is_exchange, fate);
     let downgraded = tokio::spawn(async move { (guard.downgrade().await, guard) });
     planned.met(SOON).await;
-    let is_exchanged = async || is_reader_only(place).await;
-    until("the server has made the exchange", is_exchanged).await;
-    let directory = place.tree().directory("a");
-    let acl = [Acl::new(left, AuthId::anyone())];
-    let set = place.tree().client().set_acl(&directory, &acl, None);
-    set.await.expect("it is set");
+    if matches!(fate, Fate::LostReply(_)) {
+        let is_exchanged = async || is_reader_only(place).await;
+        until("the server has made the exchange", is_exchanged).await;
+    }
+    set_access(place, left).await;
     place.proxy().accept();
     let (downgraded, guard) = downgraded.await.expect("no panic");
     let error = downgraded.expect_err("the repetition is refused");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.is_outcome_unknown());
     guard
+}
+
+/// What all clients may do with the directory of the lock from now on.
+async fn set_access(place: &Place, left: Permission) {
+    let directory = place.tree().directory("a");
+    let acl = [Acl::new(left, AuthId::anyone())];
+    let set = place.tree().client().set_acl(&directory, &acl, None);
+    set.await.expect("it is set");
 }
 
 fn no_creation() -> Permission {
@@ -170,10 +208,7 @@ async fn a_downgrade_whose_node_cannot_be_looked_for_loses_no_other_lock() {
     let unreadable = Permission::DELETE | Permission::ADMIN;
     let guard = refused_downgrade(&place, &locks, unreadable).await;
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
-    let directory = place.tree().directory("a");
-    let readable = [Acl::new(Permission::ALL, AuthId::anyone())];
-    let set = place.tree().client().set_acl(&directory, &readable, None);
-    set.await.expect("it is set");
+    set_access(&place, Permission::ALL).await;
     let is_gone = async || place.tree().nodes("a").await.is_empty();
     until("its node is deleted", is_gone).await;
     place.proxy().cut();
