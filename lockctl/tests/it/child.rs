@@ -1,11 +1,9 @@
 //! The command: its streams, its process group, its signals, its end.
 
-use std::io::Write;
-
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{
-    LOCKCTL, Place, Process, UNTIL_GO, assert_dead, is_alive, pid_of, state, until,
+    LOCKCTL, Place, Process, UNTIL_GO, assert_dead, full_pipe, is_alive, pid_of, state, until,
 };
 
 /// A script goes on for ever.
@@ -277,12 +275,7 @@ fn a_normal_end_leaves_other_processes_of_the_command_alone() {
 fn a_reader_that_does_not_read_holds_up_no_command() {
     let place = Place::new();
     // Standard error is a full pipe from the beginning, and the command leaves it alone.
-    let (reader, mut full) = std::io::pipe().expect("a pipe");
-    let set = |pipe: &_, flags| rustix::fs::fcntl_setfl(pipe, flags).expect("it is open");
-    set(&full, rustix::fs::OFlags::NONBLOCK);
-    while full.write(&[b'x'; 4096]).is_ok() {}
-    while full.write(b"x").is_ok() {}
-    set(&full, rustix::fs::OFlags::empty());
+    let (reader, full) = full_pipe();
     let mut command = place.lockctl("run k --max-run 200ms -- sh -c 'exec sleep 60 2>&-'");
     command.stderr(full);
     Process::start(command).expect(143);

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::fixture::{LOCKCTL, Place, UNTIL_GO, assert_dead, until};
+use crate::fixture::{LOCKCTL, Place, Process, UNTIL_GO, assert_dead, full_pipe, until};
 
 #[test]
 fn a_lock_is_held_by_one_command_at_a_time() {
@@ -192,4 +192,17 @@ fn the_next_key_is_told_on_a_terminal_as_well() {
         holder.terminate(143);
     }
     waiter.expect(0);
+}
+
+#[test]
+fn a_reader_that_does_not_read_holds_up_no_end_of_the_waiting() {
+    let place = Place::new();
+    let _holder = place.holder("k");
+    for line in ["acquire k -w 300ms", "run k -w 300ms -- true"] {
+        let (reader, full) = full_pipe();
+        let mut command = place.lockctl(line);
+        command.stderr(full);
+        Process::start(command).expect(75);
+        drop(reader);
+    }
 }
