@@ -206,3 +206,18 @@ fn a_reader_that_does_not_read_holds_up_no_end_of_the_waiting() {
         drop(reader);
     }
 }
+
+#[test]
+fn a_terminal_that_takes_no_bytes_holds_up_no_end_of_the_waiting() {
+    let place = Place::new();
+    let _holder = place.holder("k");
+    for line in ["run -w 2s k -- true", "acquire -w 2s k"] {
+        let mut waiter = place.terminal(&format!("{LOCKCTL} {line}"));
+        waiter.until("the spinner is seen", |waiter| {
+            waiter.stdout.text().contains("waiting for k")
+        });
+        // Ctrl-S.
+        waiter.enter("\x13");
+        waiter.expect(75);
+    }
+}
