@@ -169,11 +169,13 @@ fn a_command_on_a_terminal_stays_in_the_foreground() {
     process.expect(0).prints(&["got word"]);
 }
 
-#[test]
-fn an_interrupt_on_a_terminal_reaches_the_command_once() {
+/// Runs a command by `lockctl run OPTIONS` on a terminal, and enters Ctrl-C twice.
+#[track_caller]
+fn assert_interrupts_come_once(options: &str, redirection: &str) {
     let place = Place::new();
     let script = format!("trap \"echo x >> got\" INT; touch ready; {UNTIL_GO}; exit 3");
-    let mut process = place.terminal(&format!("exec {LOCKCTL} run k -- sh -c '{script}'"));
+    let line = format!("exec {LOCKCTL} run {options} -- sh -c '{script}' {redirection}");
+    let mut process = place.terminal(&line);
     place.until_there("ready");
     for interrupts in ["x\n", "x\nx\n"] {
         process.enter("\x03");
@@ -184,6 +186,16 @@ fn an_interrupt_on_a_terminal_reaches_the_command_once() {
     place.go();
     process.expect(3);
     assert_eq!(place.read("got"), "x\nx\n", "a line for each interrupt");
+}
+
+#[test]
+fn an_interrupt_on_a_terminal_reaches_the_command_once() {
+    assert_interrupts_come_once("k", "");
+}
+
+#[test]
+fn an_interrupt_reaches_a_command_in_the_foreground_once_without_its_input() {
+    assert_interrupts_come_once("k --pgid inherit", "</dev/null");
 }
 
 /// Has Ctrl-Z stop both. The command must not fork: the kernel may not call a shell stopped that
