@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 use crate::args::EventsTarget;
 use crate::exit::Exit;
 use crate::output::{
-    CommandFailure, Console, Escaped, Writer, escaped, millis, path_text, timestamp, unix_ms,
+    CommandFailure, Console, Escaped, Writer, escaped, json_line, millis, path_text, timestamp,
+    unix_ms,
 };
 use crate::waiting::AcquiredKeys;
 
@@ -88,7 +89,7 @@ fn event_line(event: &str, fields: Value) -> String {
     if let Value::Object(fields) = fields {
         object.extend(fields);
     }
-    format!("{}\n", Value::Object(object))
+    json_line(&Value::Object(object))
 }
 
 /// Forwards the library's events of held locks.
