@@ -176,7 +176,12 @@ impl SeenLock {
         let (token, since) = (number(parts.next()), number(parts.next()));
         let noted = holder.note.split_once('|');
         let label = noted.map_or_else(|| label.unwrap_or_default(), |(_, label)| label);
-        let mut info = HolderInfo::new(Label::decode(label));
+        // redis-py stores what looks like an id, without a label.
+        let is_ours = LeaseId::from_hex(id).is_some() && label.contains('=');
+        let mut info = HolderInfo::new(match is_ours || self.mode() != Mode::Exclusive {
+            true => Label::decode(label),
+            false => of_other_client(&holder.value),
+        });
         let token = match noted {
             Some((token, _)) => token.parse().ok(),
             None => self.first_token(id).or(token),
@@ -195,6 +200,14 @@ impl SeenLock {
         let last: u64 = parts.next()?.parse().ok()?;
         (parts.next()? == id).then(|| last.saturating_sub(BLOCK - 1))
     }
+}
+
+/// A label that tells the holders of other libraries apart. It does not show the value, by which anybody
+/// could release the lock.
+fn of_other_client(value: &str) -> Label {
+    // The SHA-1 of its text.
+    let script = redis::Script::new(value);
+    Label::of_note(format!("other client, {}", &script.get_hash()[..8]))
 }
 
 fn at(since_epoch: Duration) -> SystemTime {
@@ -255,6 +268,9 @@ mod tests {
         }];
         let foreign = seen.holder(&seen.holders[0]);
         assert_eq!((foreign.token, foreign.time_left), (None, None));
+        assert_eq!(foreign.label, Label::of_note("other client, bf6694a6"));
         assert!(!seen.is_ours());
+        let uuid = seen.holder(&holder("9f8c2b1e4d5a11ee8c990242ac120002".into(), ""));
+        assert_eq!(uuid.label, Label::of_note("other client, 2374e4d5"));
     }
 }

@@ -52,10 +52,12 @@ fn main() -> ExitCode {
     exit.into()
 }
 
-/// Says why it ends, if that is to be said.
+/// Says why it ends, if that is to be said. A reader that does not read does not hold up the end.
 fn report(ended: Result<Exit, CommandFailure>, console: &Console) -> Exit {
     ended.unwrap_or_else(|failure| {
+        let console = console.in_background();
         console.fail(&failure);
+        console.flush();
         failure.exit()
     })
 }

@@ -6,7 +6,6 @@ use std::future::{Future, pending};
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use polylock::admin::LockInfo;
 use polylock::layers::{Event, EventKind};
 use polylock::{AcquireRequest, DistributedLock, ErrorKind, Label, LockKey, Wait};
@@ -27,6 +26,7 @@ pub(crate) struct LockWait<'a> {
     pub(crate) keys: &'a [LockKey],
     /// The options for all of the keys; its key stands for them.
     pub(crate) request: &'a AcquireRequest,
+    /// In the background: a reader or a terminal that takes no bytes must not hold up the wait.
     pub(crate) console: &'a Console,
     pub(crate) events: &'a Events,
     /// How hints call `lockctl`, so that they ask the same backend.
@@ -74,6 +74,9 @@ const QUIET_WAIT: Duration = Duration::from_millis(250);
 
 /// Longest time to look for the holder; the lock itself is not held up by that.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// What is shown in turn while this process waits; the holder is asked for after each round.
+const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
 impl LockWait<'_> {
     /// Waits for `acquiring` to give a guard, and leaves the queue when a signal comes.
@@ -174,16 +177,13 @@ impl LockWait<'_> {
     }
 
     async fn spin(&self, began: Instant, mut holder: Option<LockInfo>) -> Infallible {
-        let style = ProgressStyle::with_template("{spinner} lockctl: {wide_msg}");
-        let style = style.expect("BUG: the template is fixed");
-        // Removed from the screen when it is dropped with this future.
-        let bar = ProgressBar::new_spinner().with_style(style);
-        let bar = bar.with_finish(ProgressFinish::AndClear);
+        // Cleared when it is dropped with this future.
+        let line = self.console.status_line();
         let mut is_told = holder.is_some();
         loop {
-            for _ in 0..10 {
-                bar.set_message(self.sentence(holder.as_ref(), Some(began.elapsed())));
-                bar.tick();
+            for turn in SPINNER {
+                let sentence = self.sentence(holder.as_ref(), Some(began.elapsed()));
+                line.show(format_args!("{turn} lockctl: {sentence}"));
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             holder = self.blocker().await;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::args::{GlobalArgs, OutputFormat};
 use crate::backend::BackendUrl;
 use crate::exit::Exit;
-use crate::output::{CommandFailure, Console, print};
+use crate::output::{CommandFailure, Console, json_line, print};
 
 /// What all commands share.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl App {
     /// breaks.
     pub(super) fn line(&self, json: &Value, text: impl FnOnce() -> String) -> String {
         match self.wants_json() {
-            true => format!("{json}\n"),
+            true => json_line(json),
             false => text(),
         }
     }

@@ -59,15 +59,17 @@ pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, Comm
 }
 
 /// The holders of a lock, to be compared.
-pub(super) type HolderIds = BTreeSet<(Option<FencingToken>, String, u32)>;
+pub(super) type HolderIds = BTreeSet<(Option<FencingToken>, String, u32, String)>;
 
-/// Which holders a lock has, by their tokens, hosts and processes.
+/// Which holders a lock has, by their tokens, hosts, processes and notes. A holder of another library may
+/// have a note alone.
 pub(super) fn holder_ids(info: &LockInfo) -> HolderIds {
     let holders = info.holders.iter();
     holders
         .map(|holder| {
             let label = &holder.label;
-            (holder.token, label.host().to_owned(), label.pid())
+            let [host, note] = [label.host(), label.note()].map(str::to_owned);
+            (holder.token, host, label.pid(), note)
         })
         .collect()
 }

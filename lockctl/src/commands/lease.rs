@@ -81,11 +81,12 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
     if locks.capabilities().bound != LockLifetime::Lease {
         return Err(without_lease(&*locks));
     }
+    let console = app.console.in_background();
     let waiting = LockWait {
         locks: &*locks,
         keys: std::slice::from_ref(&key),
         request: &request,
-        console: &app.console,
+        console: &console,
         events: &Events::default(),
         program: &backend.program(),
         acquired: &AcquiredKeys::default(),
@@ -100,6 +101,7 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
         Err(failure) => Err(failure),
     };
     locks.shutdown(SHUTDOWN).await;
+    console.flush();
     exit
 }
 

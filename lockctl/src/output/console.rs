@@ -5,6 +5,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use anstream::adapter::strip_str;
+use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use polylock::Error;
 
@@ -32,9 +34,9 @@ impl Console {
         }
     }
 
-    /// The same, written by a thread: for callers that a pipe without a reader must not block.
+    /// The same, written by a thread: for callers that a pipe or a terminal must not block.
     pub(crate) fn in_background(&self) -> Self {
-        let writer = Writer::start("lockctl-stderr", anstream::stderr(), Self::missing);
+        let writer = Writer::start("lockctl-stderr", io::stderr(), Self::missing);
         Self {
             quiet: self.quiet,
             background: writer.ok(),
@@ -51,6 +53,11 @@ impl Console {
         if let Some(writer) = &self.background {
             writer.flush(Duration::from_millis(500));
         }
+    }
+
+    /// A line of the terminal that changes; only a console in the background shows it.
+    pub(crate) fn status_line(&self) -> StatusLine<'_> {
+        StatusLine(self)
     }
 
     /// Whether progress and hints are wanted.
@@ -93,12 +100,42 @@ impl Console {
 
     fn say(&self, text: String) {
         match &self.background {
-            Some(writer) => writer.line(text),
+            Some(writer) => writer.line(match AutoStream::choice(&io::stderr()) {
+                ColorChoice::Never => strip_str(&text).to_string(),
+                _ => text,
+            }),
             // Standard error is closed, so this cannot be reported.
             None => drop(anstream::stderr().lock().write_all(text.as_bytes())),
         }
     }
 }
+
+/// The current line of a terminal. It is cleared when this is dropped.
+#[derive(Debug)]
+pub(crate) struct StatusLine<'a>(&'a Console);
+
+impl StatusLine<'_> {
+    /// Shows a text without control characters in place of the one before, unless the terminal has not
+    /// taken that yet.
+    pub(crate) fn show(&self, text: impl fmt::Display) {
+        if let Some(writer) = self.0.background.as_ref().filter(|writer| writer.is_idle()) {
+            // The terminal cuts what is too long, and does not wrap it.
+            writer.line(format!("{CLEAR_LINE}\u{1b}[?7l{text}\u{1b}[?7h"));
+        }
+    }
+}
+
+impl Drop for StatusLine<'_> {
+    fn drop(&mut self) {
+        if let Some(writer) = &self.0.background {
+            writer.line(CLEAR_LINE.to_owned());
+            // A command may be about to write on it.
+            self.0.flush();
+        }
+    }
+}
+
+const CLEAR_LINE: &str = "\r\u{1b}[2K";
 
 /// Why a command of `lockctl` could not do its work.
 #[derive(Debug)]

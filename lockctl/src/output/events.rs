@@ -1,6 +1,7 @@
 //! The JSON lines of `--events`, and the library's events of held locks.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +12,8 @@ use tokio::sync::oneshot;
 use crate::args::EventsTarget;
 use crate::exit::Exit;
 use crate::output::{
-    CommandFailure, Console, Escaped, Writer, escaped, millis, path_text, timestamp, unix_ms,
+    CommandFailure, Console, Escaped, Writer, escaped, json_line, millis, path_text, timestamp,
+    unix_ms,
 };
 use crate::waiting::AcquiredKeys;
 
@@ -52,7 +54,12 @@ impl Events {
         options.append(true).mode(0o600);
         // A descriptor that is not open must not become a file.
         options.create(matches!(target, EventsTarget::File(_)));
-        let file = options.open(&path);
+        let file = options.open(&path).or_else(|e| match target {
+            EventsTarget::Descriptor(number) if e.kind() == io::ErrorKind::PermissionDenied => {
+                duplicate(*number).map_err(|_| e)
+            }
+            _ => Err(e),
+        });
         let writer = file
             .and_then(|file| {
                 let missing = |lines| event_line("missing", json!({ "lines": lines }));
@@ -79,6 +86,27 @@ impl Events {
     }
 }
 
+/// Duplicates a descriptor that is open for writing. To open it again needs rights that this process may not
+/// have, such as those on a pipe of another user.
+#[cfg(target_os = "linux")]
+fn duplicate(number: u32) -> io::Result<File> {
+    use rustix::fs::{OFlags, fcntl_getfl};
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+    let number = i32::try_from(number).map_err(io::Error::other)?;
+    let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+    let open = pidfd_getfd(this, number, PidfdGetfdFlags::empty())?;
+    match fcntl_getfl(&open)?.intersects(OFlags::WRONLY | OFlags::RDWR) {
+        true => Ok(open.into()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn duplicate(_: u32) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 fn event_line(event: &str, fields: Value) -> String {
     let now = SystemTime::now();
     let mut object = Map::new();
@@ -88,7 +116,7 @@ fn event_line(event: &str, fields: Value) -> String {
     if let Value::Object(fields) = fields {
         object.extend(fields);
     }
-    format!("{}\n", Value::Object(object))
+    json_line(&Value::Object(object))
 }
 
 /// Forwards the library's events of held locks.

@@ -23,7 +23,7 @@ pub(crate) use self::console::{BOLD_RED, BOLD_YELLOW, CommandFailure, Console, D
 pub(crate) use self::events::{Events, RenewalEvents};
 pub(crate) use self::text::{
     Escaped, address_text, age, clock, escaped, holder_refusing, holder_waited_for, human,
-    last_run_text, millis, names, path_text, quoted, timestamp, unix_ms, who,
+    json_line, last_run_text, millis, names, path_text, quoted, timestamp, unix_ms, who,
 };
 use self::text::{note, note_after, took};
 pub(crate) use self::writer::Writer;
@@ -99,7 +99,7 @@ const READER_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Prints one JSON value on a line.
 pub(crate) fn print_json(value: &Value) -> Result<(), CommandFailure> {
-    print(&format!("{value}\n"))
+    print(&json_line(value))
 }
 
 /// A lock as JSON.

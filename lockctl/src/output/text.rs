@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use polylock::admin::HolderInfo;
 use polylock::coordination::{LastRun, Leader};
 use polylock::{Label, LockUrl};
+use serde_json::Value;
 
 /// Shows text of others with the characters escaped that steer a terminal or turn the reading
 /// direction.
@@ -36,6 +37,23 @@ fn is_invisible(c: char) -> bool {
 /// Escaped text as a value of its own.
 pub(crate) fn escaped(text: &str) -> String {
     Escaped(text).to_string()
+}
+
+/// A JSON value on a line. Its text has the same characters escaped as [`Escaped`], in the way of JSON, so the
+/// value is the same.
+pub(crate) fn json_line(value: &Value) -> String {
+    let mut line = String::new();
+    for c in value.to_string().chars() {
+        // JSON itself has none of them outside of its strings.
+        if c.is_control() || is_invisible(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                line += &format!("\\u{unit:04x}");
+            }
+        } else {
+            line.push(c);
+        }
+    }
+    line + "\n"
 }
 
 /// The name of a file that the caller gave, not escaped; `***` if it may be a URL with a password.
@@ -222,6 +240,18 @@ mod tests {
             escaped("a\u{1b}[31m\u{202e}b\nü\u{9b}"),
             "a\\u{1b}[31m\\u{202e}b\\nü\\u{9b}"
         );
+    }
+
+    #[test]
+    fn json_has_nothing_that_steers_a_terminal() {
+        let note = "a\u{1b}[31m\u{7f}\u{9b}2J\\\u{202e}\n\u{e0041}ü🔒";
+        let value = serde_json::json!({ "note": note, note: [1, null] });
+        let line = json_line(&value);
+        let text = line.strip_suffix('\n').expect("it is a line");
+        assert_eq!(escaped(text), text);
+        assert!(text.contains("\\u007f\\u009b2J"), "{text}");
+        assert!(text.contains("\\udb40\\udc41ü🔒"), "{text}");
+        assert_eq!(serde_json::from_str::<Value>(text).unwrap(), value);
     }
 
     #[test]

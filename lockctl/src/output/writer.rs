@@ -58,6 +58,11 @@ impl Writer {
         self.send(line);
     }
 
+    /// Whether every line is written.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) == 0
+    }
+
     /// Waits until everything is written, or nothing can be, or the time is over.
     pub(crate) fn flush(&self, within: Duration) {
         self.tell_missing();

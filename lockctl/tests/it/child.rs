@@ -1,11 +1,9 @@
 //! The command: its streams, its process group, its signals, its end.
 
-use std::io::Write;
-
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{
-    LOCKCTL, Place, Process, UNTIL_GO, assert_dead, is_alive, pid_of, state, until,
+    LOCKCTL, Place, Process, UNTIL_GO, assert_dead, full_pipe, is_alive, pid_of, state, until,
 };
 
 /// A script goes on for ever.
@@ -171,11 +169,13 @@ fn a_command_on_a_terminal_stays_in_the_foreground() {
     process.expect(0).prints(&["got word"]);
 }
 
-#[test]
-fn an_interrupt_on_a_terminal_reaches_the_command_once() {
+/// Runs a command by `lockctl run OPTIONS` on a terminal, and enters Ctrl-C twice.
+#[track_caller]
+fn assert_interrupts_come_once(options: &str, redirection: &str) {
     let place = Place::new();
     let script = format!("trap \"echo x >> got\" INT; touch ready; {UNTIL_GO}; exit 3");
-    let mut process = place.terminal(&format!("exec {LOCKCTL} run k -- sh -c '{script}'"));
+    let line = format!("exec {LOCKCTL} run {options} -- sh -c '{script}' {redirection}");
+    let mut process = place.terminal(&line);
     place.until_there("ready");
     for interrupts in ["x\n", "x\nx\n"] {
         process.enter("\x03");
@@ -186,6 +186,16 @@ fn an_interrupt_on_a_terminal_reaches_the_command_once() {
     place.go();
     process.expect(3);
     assert_eq!(place.read("got"), "x\nx\n", "a line for each interrupt");
+}
+
+#[test]
+fn an_interrupt_on_a_terminal_reaches_the_command_once() {
+    assert_interrupts_come_once("k", "");
+}
+
+#[test]
+fn an_interrupt_reaches_a_command_in_the_foreground_once_without_its_input() {
+    assert_interrupts_come_once("k --pgid inherit", "</dev/null");
 }
 
 /// Has Ctrl-Z stop both. The command must not fork: the kernel may not call a shell stopped that
@@ -277,12 +287,7 @@ fn a_normal_end_leaves_other_processes_of_the_command_alone() {
 fn a_reader_that_does_not_read_holds_up_no_command() {
     let place = Place::new();
     // Standard error is a full pipe from the beginning, and the command leaves it alone.
-    let (reader, mut full) = std::io::pipe().expect("a pipe");
-    let set = |pipe: &_, flags| rustix::fs::fcntl_setfl(pipe, flags).expect("it is open");
-    set(&full, rustix::fs::OFlags::NONBLOCK);
-    while full.write(&[b'x'; 4096]).is_ok() {}
-    while full.write(b"x").is_ok() {}
-    set(&full, rustix::fs::OFlags::empty());
+    let (reader, full) = full_pipe();
     let mut command = place.lockctl("run k --max-run 200ms -- sh -c 'exec sleep 60 2>&-'");
     command.stderr(full);
     Process::start(command).expect(143);

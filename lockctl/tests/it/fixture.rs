@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs;
-use std::io::{Read, Write as _};
+use std::io::{PipeReader, PipeWriter, Read, Write as _};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -546,6 +546,17 @@ impl Ended {
 pub(crate) fn pid_of(text: &str) -> Pid {
     let pid = text.trim().parse().ok().and_then(Pid::from_raw);
     pid.unwrap_or_else(|| panic!("{text:?} is no process id"))
+}
+
+/// A pipe that takes no more bytes until somebody reads.
+pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut full) = std::io::pipe().expect("a pipe");
+    let set = |pipe: &_, flags| rustix::fs::fcntl_setfl(pipe, flags).expect("it is open");
+    set(&full, rustix::fs::OFlags::NONBLOCK);
+    while full.write(&[b'x'; 4096]).is_ok() {}
+    while full.write(b"x").is_ok() {}
+    set(&full, rustix::fs::OFlags::empty());
+    (reader, full)
 }
 
 /// The state letter of a process, such as `S`, `T` or `Z`; `None` if there is none.

@@ -276,6 +276,22 @@ fn events_go_to_a_descriptor() {
     assert_eq!(events.len(), 3, "{events:?}");
 }
 
+/// Only root can give a pipe to another user, and give up the right to open it.
+#[cfg(target_os = "linux")]
+#[test]
+fn events_go_to_a_pipe_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let script = format!(
+        "chown 65534 /proc/self/fd/1 &&
+         exec setpriv --bounding-set=-all --inh-caps=-all {LOCKCTL} run --events fd:1 k -- true"
+    );
+    let ended = place.program("sh", &["-c", &script]).expect(0);
+    ended.prints(&["\"event\":\"acquired\"", "\"event\":\"released\""]);
+}
+
 #[test]
 fn a_signal_ends_the_wait_for_a_reader_of_events() {
     let place = Place::new();

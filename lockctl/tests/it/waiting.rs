@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::fixture::{LOCKCTL, Place, UNTIL_GO, assert_dead, until};
+use crate::fixture::{LOCKCTL, Place, Process, UNTIL_GO, assert_dead, full_pipe, until};
 
 #[test]
 fn a_lock_is_held_by_one_command_at_a_time() {
@@ -192,4 +192,32 @@ fn the_next_key_is_told_on_a_terminal_as_well() {
         holder.terminate(143);
     }
     waiter.expect(0);
+}
+
+#[test]
+fn a_reader_that_does_not_read_holds_up_no_end_of_the_waiting() {
+    let place = Place::new();
+    let _holder = place.holder("k");
+    for line in ["acquire k -w 300ms", "run k -w 300ms -- true"] {
+        let (reader, full) = full_pipe();
+        let mut command = place.lockctl(line);
+        command.stderr(full);
+        Process::start(command).expect(75);
+        drop(reader);
+    }
+}
+
+#[test]
+fn a_terminal_that_takes_no_bytes_holds_up_no_end_of_the_waiting() {
+    let place = Place::new();
+    let _holder = place.holder("k");
+    for line in ["run -w 2s k -- true", "acquire -w 2s k"] {
+        let mut waiter = place.terminal(&format!("{LOCKCTL} {line}"));
+        waiter.until("the spinner is seen", |waiter| {
+            waiter.stdout.text().contains("waiting for k")
+        });
+        // Ctrl-S.
+        waiter.enter("\x13");
+        waiter.expect(75);
+    }
 }

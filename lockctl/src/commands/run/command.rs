@@ -2,13 +2,15 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{IsTerminal, stdin};
 use std::time::Duration;
 
 use clap::Args;
 use polylock::engine::renewal_interval;
 use polylock::{AcquireRequest, Label};
-use rustix::process::Signal;
+use rustix::process::{Signal, getpgrp};
+use rustix::termios::tcgetpgrp;
 
 use crate::args::{EventsTarget, duration, note, signal};
 use crate::backend::BackendUrl;
@@ -76,7 +78,7 @@ impl CommandArgs {
             signal_on_lost: self.signal_on_lost,
             is_service: false,
             own_group,
-            terminal_signals: !own_group && is_terminal,
+            terminal_signals: !own_group && (is_terminal || is_in_foreground()),
         })
     }
 
@@ -100,6 +102,12 @@ impl CommandArgs {
             acquired: AcquiredKeys::default(),
         }
     }
+}
+
+/// Whether this process is in the foreground group of its terminal, whatever its standard input is.
+fn is_in_foreground() -> bool {
+    let terminal = File::open("/dev/tty");
+    terminal.is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
 }
 
 /// Time that the command gets to stop, which the lease has to have room for.

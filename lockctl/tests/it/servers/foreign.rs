@@ -5,7 +5,7 @@ use std::process::Command;
 use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeperServer};
 
 use super::schema::Database;
-use crate::fixture::{Ended, Place, side_by_side};
+use crate::fixture::{Ended, LOCKCTL, Place, Process, side_by_side};
 
 /// Each way to acquire is refused with 65, says this, and no name of a script.
 #[track_caller]
@@ -77,6 +77,37 @@ fn keys_of_other_types_on_redis_are_named() {
         run_line(&try_to_run(&place, &url, 65), "redis-cli");
         try_to_run(&place, &url, 0);
     }
+}
+
+/// Its holders are known by what they store alone, which has the form of an id here, as that of redis-py.
+#[test]
+fn break_asks_again_about_another_holder_of_another_library() {
+    let (server, place) = (RedisServer::start(RedisOptions::new()), Place::new());
+    let [first, second] = ["a", "b"].map(|digit| digit.repeat(32));
+    let set = |value: &str| {
+        redis_cli(&server, &["SET", "lock:k", value, "NX", "PX", "60000"]);
+    };
+    let until_asked = |asked: &mut Process, times: usize| {
+        asked.until("it asks", |asked| {
+            asked.stdout.text().matches("break it? [y/N]").count() == times
+        });
+    };
+    set(&first);
+    let mut asked = place.terminal(&format!("{LOCKCTL} --backend {} break k", server.url()));
+    until_asked(&mut asked, 1);
+    redis_cli(&server, &["DEL", "lock:k"]);
+    set(&second);
+    asked.enter("y\n");
+    until_asked(&mut asked, 2);
+    let held = redis_cli(&server, &["GET", "lock:k"]);
+    assert_eq!(
+        String::from_utf8_lossy(&held).trim(),
+        second,
+        "it is broken"
+    );
+    asked.enter("n\n");
+    let ended = asked.expect(1).prints(&["note \"other client, "]);
+    ended.says_nothing_of(&[&first, &second]);
 }
 
 #[test]
