@@ -1,7 +1,7 @@
 //! The state of the one request of this process on the server.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime;
@@ -17,6 +17,8 @@ pub(crate) struct AttemptState {
     /// gone.
     runtime: OnceLock<Option<runtime::Id>>,
     seen_held: AtomicBool,
+    /// Why this client has no room for the attempt at the moment.
+    full: Mutex<Option<String>>,
 }
 
 impl AttemptState {
@@ -27,6 +29,7 @@ impl AttemptState {
             begun: Instant::now(),
             runtime: OnceLock::new(),
             seen_held: AtomicBool::new(seen_held),
+            full: Mutex::default(),
         }
     }
 
@@ -56,6 +59,16 @@ impl AttemptState {
     /// What the server said before may be over.
     pub(crate) fn mark_unresponsive(&self) {
         self.seen_held.store(false, Ordering::Relaxed);
+    }
+
+    /// This client has no room for the attempt, or has it now.
+    pub(crate) fn mark_full(&self, why: Option<String>) {
+        *self.full.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    pub(crate) fn why_full(&self) -> Option<String> {
+        let full = self.full.lock();
+        full.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether the server has had time to answer.

@@ -96,7 +96,8 @@ pub enum ErrorKind {
     Lost,
     /// The client does not understand the reply of the server.
     Protocol,
-    /// The local queue for this key is full.
+    /// This process has no room for the request: the local queue for the key is full, or all connections are in use
+    /// for other locks.
     QueueFull,
     /// The server cannot be reached or does not answer in time.
     Unavailable,

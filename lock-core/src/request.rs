@@ -272,6 +272,17 @@ impl AcquireRequest {
         }
     }
 
+    /// Notes that this client has no room for the request, such as a free connection; `None` if it has it now. For
+    /// implementors.
+    ///
+    /// If the wait ends in a layer above meanwhile, that layer then reports [`QueueFull`](ErrorKind::QueueFull) with
+    /// this message, and not [`Unavailable`](ErrorKind::Unavailable): the server was not asked.
+    pub fn mark_full(&self, why: Option<String>) {
+        if let Some(attempt_state) = &self.attempt_state {
+            attempt_state.mark_full(why);
+        }
+    }
+
     pub(crate) fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
         self.change(|options| options.observer = Some(observer))
     }

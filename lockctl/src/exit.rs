@@ -76,7 +76,7 @@ impl Exit {
             ErrorKind::InvalidConfig | ErrorKind::Unsupported => Self::Config,
             ErrorKind::InvalidKey | ErrorKind::InvalidRequest => Self::Usage,
             ErrorKind::Lost => Self::Lost,
-            ErrorKind::Unavailable => Self::Unavailable,
+            ErrorKind::QueueFull | ErrorKind::Unavailable => Self::Unavailable,
             _ => Self::Internal,
         }
     }
@@ -103,6 +103,7 @@ mod tests {
             (ErrorKind::InvalidRequest, 64),
             (ErrorKind::Lost, 79),
             (ErrorKind::Protocol, 70),
+            (ErrorKind::QueueFull, 69),
             (ErrorKind::Unavailable, 69),
             (ErrorKind::Unsupported, 78),
         ];

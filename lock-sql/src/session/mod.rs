@@ -136,9 +136,8 @@ impl SqlSessions {
         request: &AcquireRequest,
         budget: &SqlBudget,
     ) -> Result<Result<LockGuard>, SqlFailure> {
-        let key = request.key();
         let is_row = self.context.mode == SqlMode::Row;
-        let mut reservation = self.pool.reservation(key, is_row).await?;
+        let mut reservation = self.pool.reservation(request, is_row).await?;
         budget.note_old_enough();
         let mut until = None;
         loop {
@@ -152,7 +151,7 @@ impl SqlSessions {
                 Ok(SessionReply::Held(reservation)) => reservation,
                 // An interrupted wait also ended its session.
                 Err(failure) if until.is_some() && failure.is_late() => {
-                    reservation = self.pool.reservation(key, is_row).await?;
+                    reservation = self.pool.reservation(request, is_row).await?;
                     until = is_row.then(|| budget.at_most(Instant::now() + SLICE));
                     continue;
                 }
@@ -165,12 +164,12 @@ impl SqlSessions {
             if until.is_none() && !is_row {
                 // A waiter blocks its session, and so needs one of its own.
                 drop(reservation);
-                let alone = self.pool.reservation(key, true);
+                let alone = self.pool.reservation(request, true);
                 match before(Instant::now() + TRY_AGAIN, alone).await {
                     Some(alone) => reservation = alone?,
                     // No session can be spared. A shared request may find the lock free.
                     None => {
-                        reservation = self.pool.reservation(key, false).await?;
+                        reservation = self.pool.reservation(request, false).await?;
                         continue;
                     }
                 }
@@ -226,15 +225,10 @@ impl SqlSessions {
 
     /// The error of a caller without any reply.
     fn unserved(&self) -> Error {
-        let connections = self.context.connections;
-        if self.pool.len() < connections {
-            return silent();
+        match self.pool.why_full() {
+            Some(why) => Error::new(ErrorKind::QueueFull, why),
+            None => silent(),
         }
-        let message = format!(
-            "all {connections} connections are in use, each for a lock or a waiter; connections=N \
-             allows more"
-        );
-        Error::new(ErrorKind::Unavailable, message)
     }
 
     fn named(&self, error: Error) -> Error {

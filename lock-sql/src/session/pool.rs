@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use polylock_core::LockKey;
 use polylock_core::engine::Engine;
+use polylock_core::{AcquireRequest, LockKey};
 use tokio::sync::{Mutex as Turn, Notify, oneshot};
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -84,18 +84,20 @@ impl SessionPool {
         })
     }
 
-    /// Reserves a session for one key. If all sessions are in use, waits for one; requests for a
-    /// session of their own (`alone`) are served in order of arrival.
+    /// Reserves a session for the key of a request. If all sessions are in use, waits for one; requests for
+    /// a session of their own (`alone`) are served in order of arrival.
     pub(crate) async fn reservation(
         self: &Arc<Self>,
-        key: &LockKey,
+        request: &AcquireRequest,
         alone: bool,
     ) -> Result<Reservation, SqlFailure> {
+        let key = request.key();
         loop {
             // Requests that can share a session rarely wait, and never behind exclusive ones.
-            let turn = match alone {
-                true => Some(self.turn.lock().await),
-                false => None,
+            let turn = match (alone, self.turn.try_lock()) {
+                (false, _) => None,
+                (true, Ok(turn)) => Some(turn),
+                (true, Err(_)) => Some(self.while_full(request, self.turn.lock()).await),
             };
             let opened = loop {
                 let mut changed = std::pin::pin!(self.changed.notified());
@@ -111,7 +113,7 @@ impl SessionPool {
                     Some(opened) => break opened,
                     None => {
                         let _waiting = alone.then(|| WaitForIdle::new(self));
-                        changed.await;
+                        self.while_full(request, changed).await;
                     }
                 }
             };
@@ -120,6 +122,30 @@ impl SessionPool {
             // Without a word when its runtime is gone.
             opened.await.unwrap_or_else(|_| Err(ended()))?;
         }
+    }
+
+    /// Waits until a session may be free. Meanwhile the layers above know that the server was not asked.
+    async fn while_full<T>(&self, request: &AcquireRequest, wait: impl Future<Output = T>) -> T {
+        request.mark_full(self.why_full());
+        // Also if this is dropped.
+        let _marked = MarkedFull(request);
+        wait.await
+    }
+
+    /// Why requests wait in this process, if the server has opened as many sessions as it may.
+    pub(crate) fn why_full(&self) -> Option<String> {
+        let connections = self.context.connections;
+        let open = {
+            let state = self.state.lock();
+            let sessions = state.sessions.iter();
+            sessions.filter(|entry| !entry.session.is_over()).count()
+        };
+        (open >= connections).then(|| {
+            format!(
+                "all {connections} connections are in use, each for a lock or a waiter; \
+                 connections=N allows more"
+            )
+        })
     }
 
     /// A session without locks, for a request that may wait there. If requests share sessions, one
@@ -322,6 +348,13 @@ impl SessionPool {
         });
     }
 
+    /// How many sessions there are, or will be.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        let state = self.state.lock();
+        state.sessions.len() + state.opening
+    }
+
     #[cfg(test)]
     pub(super) fn sessions(&self) -> Vec<Arc<SessionHandle>> {
         let state = self.state.lock();
@@ -335,11 +368,13 @@ impl SessionPool {
         let state = self.state.lock();
         state.sessions.iter().filter(|entry| entry.alone).count()
     }
+}
 
-    /// How many sessions there are.
-    pub(crate) fn len(&self) -> usize {
-        let state = self.state.lock();
-        state.sessions.len() + state.opening
+struct MarkedFull<'a>(&'a AcquireRequest);
+
+impl Drop for MarkedFull<'_> {
+    fn drop(&mut self) {
+        self.0.mark_full(None);
     }
 }
 

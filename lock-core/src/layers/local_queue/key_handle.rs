@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
 use super::key_queue::{Arrival, KeyQueue, LocalHolder, NextContender, ReentrantWaiter, Vacancy};
-use super::{KeyQueues, unanswered};
+use super::{KeyQueues, full, unanswered};
 use crate::attempt_state::AttemptState;
 use crate::engine::catch_panic;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::guard::{HandOver, HeldLease, LockGuard, ReleaseHook, ReleasedLease, Undelivered};
 use crate::key::LockKey;
 use crate::layers::HashedKey;
@@ -60,7 +60,7 @@ impl KeyHandle {
                 return Ok(Arrival::Contend(Contender::new(self, state)));
             }
             if queue.is_full(max_waiters) {
-                return Err(full(max_waiters));
+                return Err(too_many(max_waiters));
             }
             let wakeup = queue.join(request.clone());
             Ok(Arrival::Wait(QueuedWaiter {
@@ -109,6 +109,11 @@ impl KeyHandle {
     /// Whether a wait that ended has seen nothing of the lock.
     pub(super) fn is_unknown(&self) -> bool {
         self.change(|queue| queue.is_unknown())
+    }
+
+    /// Why this client has no room for the attempt, if that is so.
+    pub(super) fn why_full(&self) -> Option<String> {
+        self.change(|queue| queue.why_full())
     }
 }
 
@@ -321,7 +326,8 @@ impl Drop for QueuedWaiter {
     }
 }
 
-fn full(max: usize) -> Error {
-    let message = format!("{max} tasks of this process wait for the lock already");
-    Error::new(ErrorKind::QueueFull, message)
+fn too_many(max: usize) -> Error {
+    full(format!(
+        "{max} tasks of this process wait for the lock already"
+    ))
 }

@@ -168,7 +168,10 @@ impl LocalQueue {
                 match within(deadline, attempt).await {
                     Some(answer) => answer?,
                     None if self.handle(request).is_unknown() => {
-                        return Err(unanswered(request).with_unknown_outcome());
+                        return Err(match self.handle(request).why_full() {
+                            Some(why) => full(why),
+                            None => unanswered(request).with_unknown_outcome(),
+                        });
                     }
                     None => return Err(Error::contended(request.wait())),
                 }
@@ -204,7 +207,10 @@ impl LocalQueue {
             // The lease expired on its way here, or the task that would hand it over is gone: the
             // task queues again.
             Some(_) => self.handle(request).arrive(request),
-            None if self.handle(request).is_unknown() => Err(unanswered(request)),
+            None if self.handle(request).is_unknown() => {
+                let why_full = self.handle(request).why_full();
+                Err(why_full.map_or_else(|| unanswered(request), full))
+            }
             None => Err(Error::contended(request.wait())),
         }
     }
@@ -233,6 +239,10 @@ async fn within<T>(deadline: Option<Instant>, work: impl Future<Output = T> + Se
         Some(deadline) => tokio::time::timeout_at(deadline, work).await.ok(),
         None => Some(work.await),
     }
+}
+
+fn full(why: String) -> Error {
+    Error::new(ErrorKind::QueueFull, why)
 }
 
 fn unanswered(request: &AcquireRequest) -> Error {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use lock_testkit::locks::renewed;
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
-use polylock_core::layers::acquire_all;
-use polylock_core::{DistributedLock, ErrorKind, Released};
+use polylock_core::layers::{LocalQueue, acquire_all};
+use polylock_core::{DistributedLock, ErrorKind, LockGuard, Released, Wait};
 
 use crate::server::support::{
     Mode, Site, assert_free, assert_taken, ms, request, sessions, take, until,
@@ -95,6 +95,41 @@ async fn as_many_keys_as_connections_are_granted_at_once(site: Site) {
 }
 
 sessions!(as_many_keys_as_connections_are_granted_at_once);
+
+/// The server answers, so a service that runs without its locks in an outage must not do so here.
+async fn a_request_that_gets_no_connection_says_so_and_is_no_outage(site: Site) {
+    if site.mode == Mode::Advisory {
+        return;
+    }
+    let locks: Arc<dyn DistributedLock> =
+        Arc::new(site.with_connections(2).with("timeout=1s").open().await);
+    let queued = Arc::new(LocalQueue::new(Arc::clone(&locks)));
+    for locks in [locks, queued] {
+        let held = [take_any(&*locks, "a").await, take_any(&*locks, "b").await];
+        let at_once = request("c").with_wait(Wait::Never);
+        let soon = request("c").with_wait(Wait::AtMost(ms(300)));
+        for request in [at_once, soon] {
+            let error = locks
+                .acquire(&request)
+                .await
+                .expect_err("no connection is free");
+            assert_eq!(error.kind(), ErrorKind::QueueFull, "{request:?}: {error}");
+            let message = error.message();
+            assert!(message.contains("connections=N allows more"), "{error}");
+        }
+        for guard in held {
+            guard.release().await.expect("it is released");
+        }
+        let free = take_any(&*locks, "c").await;
+        free.release().await.expect("it is released");
+    }
+}
+
+async fn take_any(locks: &dyn DistributedLock, name: &str) -> LockGuard {
+    lock_testkit::locks::acquire(locks, &request(name)).await
+}
+
+sessions!(a_request_that_gets_no_connection_says_so_and_is_no_outage);
 
 /// Until the table is analyzed, the planner expects one row where it reads the first rows of all keys.
 #[tokio::test(flavor = "multi_thread")]
