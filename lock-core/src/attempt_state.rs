@@ -1,7 +1,8 @@
 //! The state of the one request of this process on the server.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime;
@@ -17,8 +18,18 @@ pub(crate) struct AttemptState {
     /// gone.
     runtime: OnceLock<Option<runtime::Id>>,
     seen_held: AtomicBool,
-    /// Why this client has no room for the attempt at the moment.
-    full: Mutex<Option<String>>,
+    /// Set while the attempt waits for room in this client.
+    full: Mutex<Option<WhyFull>>,
+}
+
+/// Says why a client has no room for an attempt, or `None` if it has.
+#[derive(Clone)]
+pub(crate) struct WhyFull(pub(crate) Arc<dyn Fn() -> Option<String> + Send + Sync>);
+
+impl fmt::Debug for WhyFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WhyFull")
+    }
 }
 
 impl AttemptState {
@@ -61,14 +72,16 @@ impl AttemptState {
         self.seen_held.store(false, Ordering::Relaxed);
     }
 
-    /// This client has no room for the attempt, or has it now.
-    pub(crate) fn mark_full(&self, why: Option<String>) {
+    /// The attempt waits for room in this client, or does so no longer.
+    pub(crate) fn mark_full(&self, why: Option<WhyFull>) {
         *self.full.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
     pub(crate) fn why_full(&self) -> Option<String> {
-        let full = self.full.lock();
-        full.unwrap_or_else(PoisonError::into_inner).clone()
+        let why = self.full.lock();
+        let why = why.unwrap_or_else(PoisonError::into_inner).clone();
+        // Outside of the mutex: it is the backend's.
+        why.and_then(|WhyFull(why)| why())
     }
 
     /// Whether the server has had time to answer.

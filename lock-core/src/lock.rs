@@ -81,8 +81,9 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     ///   place of the lock; it is left unchanged.
     /// - [`Lost`](crate::ErrorKind::Lost) if a ticket holds nothing any more, and from
     ///   [`Migrate`](crate::layers::Migrate) if one of its two locks is lost right after the grant.
-    /// - [`QueueFull`](crate::ErrorKind::QueueFull), [`Denied`](crate::ErrorKind::Denied) and
-    ///   [`Protocol`](crate::ErrorKind::Protocol) as their names say.
+    /// - [`QueueFull`](crate::ErrorKind::QueueFull) if too many tasks of this process wait for the key, or its other
+    ///   locks use all connections.
+    /// - [`Denied`](crate::ErrorKind::Denied) and [`Protocol`](crate::ErrorKind::Protocol) as their names say.
     ///
     /// # Cancel safety
     ///

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attempt_state::AttemptState;
+use crate::attempt_state::{AttemptState, WhyFull};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventEmitter, Observer};
 use crate::key::LockKey;
@@ -272,14 +272,16 @@ impl AcquireRequest {
         }
     }
 
-    /// Notes that this client has no room for the request, such as a free connection; `None` if it has it now. For
-    /// implementors.
+    /// Notes that the request waits for room in this client, such as a free connection, or with `None` that it no
+    /// longer does. For implementors.
     ///
-    /// If the wait ends in a layer above meanwhile, that layer then reports [`QueueFull`](ErrorKind::QueueFull) with
-    /// this message, and not [`Unavailable`](ErrorKind::Unavailable): the server was not asked.
-    pub fn mark_full(&self, why: Option<String>) {
+    /// If the wait ends in a layer above meanwhile, that layer calls `why`. It then reports
+    /// [`QueueFull`](ErrorKind::QueueFull) with the returned message and not
+    /// [`Unavailable`](ErrorKind::Unavailable), because the server was not asked. `why` returns `None` if there
+    /// is room, as when a connection is being opened.
+    pub fn mark_full(&self, why: Option<Arc<dyn Fn() -> Option<String> + Send + Sync>>) {
         if let Some(attempt_state) = &self.attempt_state {
-            attempt_state.mark_full(why);
+            attempt_state.mark_full(why.map(WhyFull));
         }
     }
 

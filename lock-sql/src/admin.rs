@@ -4,7 +4,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use polylock_core::admin::{LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
 use polylock_core::engine::LeaseId;
-use polylock_core::{Error, FencingToken, LeaseState, LockKey, Released, RenewalRequest, Result};
+use polylock_core::{
+    AcquireRequest, Error, FencingToken, LeaseState, LockKey, Released, RenewalRequest, Result,
+};
 use tokio::sync::mpsc;
 
 use crate::error::SqlFailure;
@@ -50,8 +52,10 @@ impl LockAdmin for Leases {
     }
 
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
-        let due = [RenewalRequest::new(key.clone(), id, ttl)];
-        let renewed = self.store.renew(&due).await.remove(0);
+        let mut due = RenewalRequest::new(key.clone(), id, ttl);
+        // No scheduler waits for this renewal: only the configured timeouts count.
+        due.timeout = AcquireRequest::MAX_TTL;
+        let renewed = self.store.renew(&[due]).await.remove(0);
         let backend = self.capabilities.backend;
         renewed.map_err(|error| error.with_backend(backend).with_key(key))
     }

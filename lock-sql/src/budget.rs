@@ -16,6 +16,8 @@ pub(crate) struct SqlBudget {
     was_held: AtomicBool,
     /// Whether a request is in flight whose reply will say whether the lock is still held.
     is_unanswered: AtomicBool,
+    /// Whether the request waits for a free connection.
+    is_full: AtomicBool,
     /// The failure of the last attempt, while another one follows.
     outage: Mutex<Option<SqlFailure>>,
 }
@@ -28,6 +30,7 @@ impl SqlBudget {
             deadline: wait.deadline(),
             was_held: AtomicBool::new(false),
             is_unanswered: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             outage: Mutex::default(),
         }
     }
@@ -65,6 +68,16 @@ impl SqlBudget {
     /// Whether an attempt has found the lock held.
     pub(crate) fn was_held(&self) -> bool {
         self.was_held.load(Ordering::Relaxed)
+    }
+
+    /// The request waits for a free connection, or does so no longer.
+    pub(crate) fn mark_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
+    }
+
+    /// Whether the request waits for a free connection.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
     }
 
     /// The server is old enough to grant locks; it may still be unreachable.

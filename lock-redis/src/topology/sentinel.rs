@@ -136,10 +136,11 @@ impl Master {
     }
 
     /// A Sentinel reports another master; the other Sentinels are queried as well. Each of them reports
-    /// the change when it learns of it, so that the last one of a majority completes the switch.
+    /// the change when it learns of it, so that the last one of a majority completes the switch. A minority
+    /// may be outdated, and does not move the client from a master that replies.
     pub(super) async fn switch(self: &Arc<Self>) {
         match self.elected().await {
-            Ok(elected) if self.address().as_ref() != Some(&elected) => {}
+            Ok((elected, true)) if self.address().as_ref() != Some(&elected) => {}
             _ => return,
         }
         if let Some(old) = self.current.discard(|_| true) {
@@ -165,15 +166,15 @@ impl Master {
     }
 
     async fn ask_all(&self) -> Result<Arc<RedisNode>, RedisFailure> {
-        let endpoint = self.elected().await?;
+        let (endpoint, _) = self.elected().await?;
         // Reports about other servers do not count if this one is not a master yet, or is none any more:
         // by a later request the Sentinels agree.
         self.verify(endpoint).await
     }
 
-    /// The address that a majority of the Sentinels names, or most of those that reply in time. Queries
-    /// all at once.
-    async fn elected(&self) -> Result<Endpoint, RedisFailure> {
+    /// The address that a majority of the Sentinels names, or most of those that reply in time, and whether
+    /// that is a majority. Queries all at once.
+    async fn elected(&self) -> Result<(Endpoint, bool), RedisFailure> {
         let asked = self.sentinels.iter();
         let mut asked: FuturesUnordered<_> = asked.map(|sentinel| self.ask_one(sentinel)).collect();
         let (mut named, mut why) = (Vec::new(), None);
@@ -195,7 +196,7 @@ impl Master {
             }
         }
         match leader(&named, all) {
-            Some((endpoint, _)) => Ok(endpoint.clone()),
+            Some((endpoint, is_decided)) => Ok((endpoint.clone(), is_decided)),
             None => Err(why.unwrap_or_else(|| no_master(&self.name))),
         }
     }
@@ -376,10 +377,11 @@ impl Topology for Sentinel {
 mod tests {
     use std::sync::{OnceLock, Weak};
 
-    use lock_testkit::servers::{RedisOptions, RedisServer};
+    use lock_testkit::locks::until;
+    use lock_testkit::servers::{RedisOptions, RedisSentinels, RedisServer};
     use polylock_core::engine::Engine;
 
-    use super::super::contract::ConnectionEvents;
+    use super::super::contract::{ConnectionEvents, NoEvents};
     use super::super::tests::{config, refused_with};
     use super::*;
     use crate::error::Refusal;
@@ -480,6 +482,58 @@ mod tests {
             assert!(sentinel.subscribed().is_some(), "{failure:?}");
         }
         assert!(ends.take().is_empty(), "a connection is closed");
+    }
+
+    /// Makes a Sentinel name another master.
+    fn name(sentinel: &RedisServer, master: &RedisServer) {
+        let (name, port) = (RedisSentinels::MASTER, master.port().to_string());
+        let steps: [&[&str]; 2] = [
+            &["REMOVE", name],
+            &["MONITOR", name, "127.0.0.1", &port, "2"],
+        ];
+        for step in steps {
+            let mut words = vec!["SENTINEL"];
+            words.extend(step);
+            let done = sentinel.command(&words);
+            assert_eq!(done.text().as_deref(), Some("OK"), "{words:?}: {done:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_is_moved_by_a_majority_alone() {
+        let servers = RedisSentinels::start_light();
+        let other = RedisServer::start(RedisOptions::new());
+        let second = Duration::from_secs(1);
+        let config = config(servers.master()).with_timeout(second);
+        let config = config.and_then(|config| config.with_connect_timeout(second));
+        let config = config.expect("they are in range");
+        let engine = Engine::of_this_process("redis");
+        let shared = ConnectionContext::new(&config, Arc::new(NoEvents), &engine);
+        let ports = servers.ports().into_iter();
+        let endpoints: Vec<_> = ports.map(|port| Endpoint::tcp("127.0.0.1", port)).collect();
+        let named = RedisSentinels::MASTER;
+        let sentinel = Sentinel::new(&config, &endpoints, named, Arc::new(shared));
+        let sentinel = sentinel.expect("nothing is connected yet");
+        sentinel.open().await.expect("it connects");
+        let master = &sentinel.master;
+        let at = |server: &RedisServer| Some(Endpoint::tcp("127.0.0.1", server.port()));
+
+        // The only Sentinel that replies.
+        name(&servers.sentinels()[0], &other);
+        for sentinel in &servers.sentinels()[1..] {
+            sentinel.stop();
+        }
+        master.switch().await;
+        assert_eq!(master.address(), at(&servers.servers()[0]));
+
+        let next = &servers.sentinels()[1];
+        next.resume();
+        name(next, &other);
+        until("a majority moves it", async || {
+            master.switch().await;
+            master.address() == at(&other)
+        })
+        .await;
     }
 
     #[test]

@@ -99,7 +99,11 @@ impl SqlSessions {
             false => Some(Instant::now() + self.context.request_timeout),
         };
         let acquired = match limit {
-            Some(limit) => budget.bound(limit, attempts, || self.unserved()).await,
+            Some(limit) => {
+                budget
+                    .bound(limit, attempts, || self.unserved(&budget))
+                    .await
+            }
             None => attempts.await,
         };
         acquired.map_err(|e| self.named(e).with_key(request.key()))
@@ -137,7 +141,7 @@ impl SqlSessions {
         budget: &SqlBudget,
     ) -> Result<Result<LockGuard>, SqlFailure> {
         let is_row = self.context.mode == SqlMode::Row;
-        let mut reservation = self.pool.reservation(request, is_row).await?;
+        let mut reservation = self.pool.reservation(request, budget, is_row).await?;
         budget.note_old_enough();
         let mut until = None;
         loop {
@@ -151,7 +155,7 @@ impl SqlSessions {
                 Ok(SessionReply::Held(reservation)) => reservation,
                 // An interrupted wait also ended its session.
                 Err(failure) if until.is_some() && failure.is_late() => {
-                    reservation = self.pool.reservation(request, is_row).await?;
+                    reservation = self.pool.reservation(request, budget, is_row).await?;
                     until = is_row.then(|| budget.at_most(Instant::now() + SLICE));
                     continue;
                 }
@@ -164,12 +168,12 @@ impl SqlSessions {
             if until.is_none() && !is_row {
                 // A waiter blocks its session, and so needs one of its own.
                 drop(reservation);
-                let alone = self.pool.reservation(request, true);
+                let alone = self.pool.reservation(request, budget, true);
                 match before(Instant::now() + TRY_AGAIN, alone).await {
                     Some(alone) => reservation = alone?,
                     // No session can be spared. A shared request may find the lock free.
                     None => {
-                        reservation = self.pool.reservation(request, false).await?;
+                        reservation = self.pool.reservation(request, budget, false).await?;
                         continue;
                     }
                 }
@@ -224,8 +228,8 @@ impl SqlSessions {
     }
 
     /// The error of a caller without any reply.
-    fn unserved(&self) -> Error {
-        match self.pool.why_full() {
+    fn unserved(&self, budget: &SqlBudget) -> Error {
+        match self.pool.why_full().filter(|_| budget.is_full()) {
             Some(why) => Error::new(ErrorKind::QueueFull, why),
             None => silent(),
         }

@@ -15,7 +15,7 @@ use super::args::Args;
 use super::context::SessionContext;
 use super::handle::{SessionCommand, SessionHandle, ended};
 use super::record;
-use crate::budget::RETRY_INTERVAL;
+use crate::budget::{RETRY_INTERVAL, SqlBudget};
 use crate::config::SqlMode;
 use crate::error::SqlFailure;
 use crate::mutex::Mutex;
@@ -31,6 +31,8 @@ pub(crate) struct SessionPool {
     /// Requests for an exclusive session queue here. Without the queue, a caller that returns a session
     /// and immediately requests another would starve the others.
     turn: Turn<()>,
+    /// For the layers above: [`why_full`](Self::why_full).
+    why_full: Arc<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
 #[derive(Default)]
@@ -75,12 +77,16 @@ impl SessionEntry {
 
 impl SessionPool {
     pub(crate) fn new(context: Arc<SessionContext>) -> Arc<Self> {
-        Arc::new(Self {
-            context,
-            state: Mutex::default(),
-            swept: Mutex::new(Instant::now()),
-            changed: Notify::new(),
-            turn: Turn::default(),
+        Arc::new_cyclic(|pool: &Weak<Self>| {
+            let pool = Weak::clone(pool);
+            Self {
+                context,
+                state: Mutex::default(),
+                swept: Mutex::new(Instant::now()),
+                changed: Notify::new(),
+                turn: Turn::default(),
+                why_full: Arc::new(move || pool.upgrade()?.why_full()),
+            }
         })
     }
 
@@ -89,15 +95,18 @@ impl SessionPool {
     pub(crate) async fn reservation(
         self: &Arc<Self>,
         request: &AcquireRequest,
+        budget: &SqlBudget,
         alone: bool,
     ) -> Result<Reservation, SqlFailure> {
         let key = request.key();
         loop {
             // Requests that can share a session rarely wait, and never behind exclusive ones.
-            let turn = match (alone, self.turn.try_lock()) {
-                (false, _) => None,
-                (true, Ok(turn)) => Some(turn),
-                (true, Err(_)) => Some(self.while_full(request, self.turn.lock()).await),
+            let turn = match alone {
+                false => None,
+                true => Some(match self.turn.try_lock() {
+                    Ok(turn) => turn,
+                    Err(_) => self.while_full(request, budget, self.turn.lock()).await,
+                }),
             };
             let opened = loop {
                 let mut changed = std::pin::pin!(self.changed.notified());
@@ -113,7 +122,7 @@ impl SessionPool {
                     Some(opened) => break opened,
                     None => {
                         let _waiting = alone.then(|| WaitForIdle::new(self));
-                        self.while_full(request, changed).await;
+                        self.while_full(request, budget, changed).await;
                     }
                 }
             };
@@ -124,11 +133,17 @@ impl SessionPool {
         }
     }
 
-    /// Waits until a session may be free. Meanwhile the layers above know that the server was not asked.
-    async fn while_full<T>(&self, request: &AcquireRequest, wait: impl Future<Output = T>) -> T {
-        request.mark_full(self.why_full());
+    /// Waits until a session may be free. Until then it is known that the server was not asked.
+    async fn while_full<T>(
+        &self,
+        request: &AcquireRequest,
+        budget: &SqlBudget,
+        wait: impl Future<Output = T>,
+    ) -> T {
+        budget.mark_full(true);
+        request.mark_full(Some(Arc::clone(&self.why_full)));
         // Also if this is dropped.
-        let _marked = MarkedFull(request);
+        let _waiting = WaitForSession { request, budget };
         wait.await
     }
 
@@ -370,11 +385,15 @@ impl SessionPool {
     }
 }
 
-struct MarkedFull<'a>(&'a AcquireRequest);
+struct WaitForSession<'a> {
+    request: &'a AcquireRequest,
+    budget: &'a SqlBudget,
+}
 
-impl Drop for MarkedFull<'_> {
+impl Drop for WaitForSession<'_> {
     fn drop(&mut self) {
-        self.0.mark_full(None);
+        self.request.mark_full(None);
+        self.budget.mark_full(false);
     }
 }
 

@@ -193,10 +193,9 @@ fn keys_of(batch: &Batch) -> BTreeSet<LockKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::time::Instant;
 
     fn work(rows: Operands) -> QueuedWrite {
-        QueuedWrite::new(rows, Instant::now(), |_: &mut LoadedLocks| ()).0
+        QueuedWrite::new(rows, Duration::ZERO, |_: &mut LoadedLocks| ()).0
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::table::LoadedLocks;
 /// One operation; several share a transaction.
 pub(super) struct QueuedWrite {
     pub(super) rows: Operands,
+    timeout: Duration,
     /// When it is too late for an answer.
     deadline: Instant,
     act: Option<Act>,
@@ -44,14 +45,15 @@ pub(super) enum Operands {
 impl QueuedWrite {
     pub(super) fn new<T: Send + 'static>(
         rows: Operands,
-        deadline: Instant,
+        timeout: Duration,
         act: impl FnOnce(&mut LoadedLocks) -> T + Send + 'static,
     ) -> (Self, oneshot::Receiver<Result<WriteOutcome, SqlFailure>>) {
         let (reply, answer) = oneshot::channel();
         let act = move |locks: &mut LoadedLocks| Box::new(act(locks)) as WriteOutcome;
         let work = Self {
             rows,
-            deadline,
+            timeout,
+            deadline: Instant::now() + timeout,
             act: Some(Box::new(act)),
             outcome: None,
             reply,
@@ -133,8 +135,7 @@ impl WriteQueue {
         rows: Operands,
         act: impl FnOnce(&mut LoadedLocks) -> T + Send + 'static,
     ) -> Result<T, SqlFailure> {
-        let deadline = Instant::now() + timeout.min(self.timeout);
-        let (work, answer) = QueuedWrite::new(rows, deadline, act);
+        let (work, answer) = QueuedWrite::new(rows, timeout.min(self.timeout), act);
         let is_served = {
             let mut state = self.state.lock();
             state.queue.push_back(work);
@@ -144,7 +145,9 @@ impl WriteQueue {
             self.transactor.engine.spawn(Arc::clone(self).serve());
         }
         // The task is gone without an answer when its runtime is.
-        let outcome = answer.await.unwrap_or_else(|_| Err(self.silent(true)))?;
+        let outcome = answer
+            .await
+            .unwrap_or_else(|_| Err(SqlFailure::silent(self.timeout, true)))?;
         Ok(*outcome.downcast().expect("BUG: an operation has one type"))
     }
 
@@ -167,9 +170,9 @@ impl WriteQueue {
     async fn fail_overdue(&self) {
         loop {
             let next = self.state.lock().queue.front().map(|work| work.deadline);
-            sleep_until(next.unwrap_or_else(|| self.deadline())).await;
+            sleep_until(next.unwrap_or_else(|| Instant::now() + self.timeout)).await;
             let overdue = self.state.lock().overdue(Instant::now());
-            fail(overdue, &self.silent(false));
+            fail_silently(overdue);
         }
     }
 
@@ -177,7 +180,7 @@ impl WriteQueue {
     async fn serve_batch(&self, connection: &mut Option<FileConnection>, mut batch: Batch) {
         let mut backoff = MIN_BACKOFF;
         loop {
-            self.drop_cancelled(&mut batch);
+            drop_cancelled(&mut batch);
             if batch.is_empty() {
                 return;
             }
@@ -199,14 +202,6 @@ impl WriteQueue {
                 Err(failure) => return fail(batch, &failure),
             }
         }
-    }
-
-    /// Skips requests whose callers are gone, and those that have timed out.
-    fn drop_cancelled(&self, batch: &mut Batch) {
-        let now = Instant::now();
-        batch.retain(QueuedWrite::is_wanted);
-        let overdue = batch.extract_if(.., |work| work.deadline <= now).collect();
-        fail(overdue, &self.silent(false));
     }
 
     /// Serves requests that need no write lock.
@@ -239,22 +234,17 @@ impl WriteQueue {
         connection: &mut Option<FileConnection>,
         batch: &mut Batch,
     ) -> Result<(), SqlFailure> {
-        let deadline = batch.iter().map(|work| work.deadline).max();
-        let deadline = deadline.unwrap_or_else(|| self.deadline());
+        let last = batch.iter().max_by_key(|work| work.deadline);
+        let (deadline, timeout) = match last {
+            Some(work) => (work.deadline, work.timeout),
+            None => (Instant::now() + self.timeout, self.timeout),
+        };
         let committing = AtomicBool::new(false);
         let run = self.transactor.run(connection, batch, &committing);
         match timeout_at(deadline + GRACE, run).await {
             Ok(done) => done,
-            Err(_) => Err(self.silent(committing.into_inner())),
+            Err(_) => Err(SqlFailure::silent(timeout, committing.into_inner())),
         }
-    }
-
-    fn deadline(&self) -> Instant {
-        Instant::now() + self.timeout
-    }
-
-    fn silent(&self, outcome_unknown: bool) -> SqlFailure {
-        SqlFailure::silent(self.timeout, outcome_unknown)
     }
 }
 
@@ -301,6 +291,21 @@ pub(super) fn is_busy(failure: &SqlFailure) -> bool {
 /// A row, or all of the table, cannot be read, and nothing was done.
 pub(super) fn is_malformed(failure: &SqlFailure) -> bool {
     matches!(failure.cause, SqlCause::Malformed { .. }) && !failure.outcome_unknown
+}
+
+/// Skips requests whose callers are gone, and those that have timed out.
+fn drop_cancelled(batch: &mut Batch) {
+    let now = Instant::now();
+    batch.retain(QueuedWrite::is_wanted);
+    fail_silently(batch.extract_if(.., |work| work.deadline <= now).collect());
+}
+
+/// Fails requests that were not sent in time.
+fn fail_silently(overdue: Batch) {
+    for work in overdue {
+        let failure = SqlFailure::silent(work.timeout, false);
+        work.fail(&failure);
+    }
 }
 
 fn fail(batch: Batch, failure: &SqlFailure) {
@@ -363,7 +368,13 @@ pub(super) mod tests {
 
     /// Lets the next statement on the connection hang until the sender is dropped.
     pub(in crate::sqlite) async fn hang(write_queue: &WriteQueue) -> mpsc::Sender<()> {
-        let mut open = write_queue.state.lock().connection.take().unwrap();
+        let mut open = loop {
+            // It is put away after the last reply.
+            if let Some(open) = write_queue.state.lock().connection.take() {
+                break open;
+            }
+            sleep(Duration::from_millis(1)).await;
+        };
         let end = connection::tests::hang(&mut open).await;
         write_queue.state.lock().connection = Some(open);
         end

@@ -115,8 +115,7 @@ impl Console {
 pub(crate) struct StatusLine<'a>(&'a Console);
 
 impl StatusLine<'_> {
-    /// Shows a text without control characters in place of the one before, unless the terminal has not
-    /// taken that yet.
+    /// Replaces the text, which has no control characters. Skipped while the previous one is not written yet.
     pub(crate) fn show(&self, text: impl fmt::Display) {
         if let Some(writer) = self.0.background.as_ref().filter(|writer| writer.is_idle()) {
             // The terminal cuts what is too long, and does not wrap it.

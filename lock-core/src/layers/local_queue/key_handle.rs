@@ -45,13 +45,17 @@ impl KeyHandle {
 
     pub(super) fn arrive(self, request: &AcquireRequest) -> Result<Arrival> {
         let (handle, max_waiters) = (self.clone(), self.table.limits.max_waiters);
-        handle.change(|queue| {
+        let mut silent = None;
+        let arrival = handle.change(|queue| {
             if let Some(guard) = queue.enter(request)? {
                 return Ok(Arrival::Enter(guard));
             }
             if queue.refuses(request) {
                 return Err(match queue.is_silent() {
-                    true => unanswered(request),
+                    true => {
+                        silent.clone_from(&queue.contending);
+                        unanswered(request)
+                    }
                     false => Error::contended(request.wait()),
                 });
             }
@@ -68,7 +72,11 @@ impl KeyHandle {
                 wakeup,
                 woken: false,
             }))
-        })
+        });
+        match silent.and_then(|contending| contending.why_full()) {
+            Some(why) => Err(full(why)),
+            None => arrival,
+        }
     }
 
     /// Seats `guard`, and lets the lock come back here at its end.
@@ -111,9 +119,10 @@ impl KeyHandle {
         self.change(|queue| queue.is_unknown())
     }
 
-    /// Why this client has no room for the attempt, if that is so.
+    /// Why this client has no room for the contender, if it waits for that.
     pub(super) fn why_full(&self) -> Option<String> {
-        self.change(|queue| queue.why_full())
+        let contending = self.change(|queue| queue.contending.clone());
+        contending?.why_full()
     }
 }
 

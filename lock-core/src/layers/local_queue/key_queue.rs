@@ -136,10 +136,6 @@ impl KeyQueue {
         self.holder.is_none() && contending.is_some_and(|state| !state.has_seen_held())
     }
 
-    pub(super) fn why_full(&self) -> Option<String> {
-        self.contending.as_ref()?.why_full()
-    }
-
     /// Whether that has lasted for longer than an answer takes.
     pub(super) fn is_silent(&self) -> bool {
         let contending = self.contending.as_ref();

@@ -36,7 +36,8 @@ use self::key_queue::{Arrival, KeyQueue};
 /// A timeout is reported as [`Contended`](ErrorKind::Contended) if the lock is known to be held, in this
 /// process or because the backend [says so](AcquireRequest::mark_contended). It is
 /// [`Unavailable`](ErrorKind::Unavailable) if the server has not answered the contending task, or
-/// [no longer answers](AcquireRequest::mark_unresponsive). A request without a wait gets `Unavailable`
+/// [no longer answers](AcquireRequest::mark_unresponsive), and [`QueueFull`](ErrorKind::QueueFull) if the client
+/// [has no room](AcquireRequest::mark_full) to ask it. A request without a wait gets `Unavailable` or `QueueFull`
 /// once the server has not answered for 2 s.
 ///
 /// This layer is also what makes [`Owner`](crate::Owner) re-entry work.

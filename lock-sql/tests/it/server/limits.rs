@@ -117,9 +117,24 @@ async fn a_request_that_gets_no_connection_says_so_and_is_no_outage(site: Site) 
             let message = error.message();
             assert!(message.contains("connections=N allows more"), "{error}");
         }
+        // Behind one that waits for a connection.
+        let waiting = locks.clone();
+        let waiting = tokio::spawn(async move { take_any(&*waiting, "c").await });
+        let at_once = request("c").with_wait(Wait::Never);
+        until("nothing is known of the lock", async || {
+            let error = locks
+                .acquire(&at_once)
+                .await
+                .expect_err("no connection is free");
+            assert_ne!(error.kind(), ErrorKind::Unavailable, "{error}");
+            error.kind() == ErrorKind::QueueFull
+        })
+        .await;
         for guard in held {
             guard.release().await.expect("it is released");
         }
+        let next = waiting.await.expect("it is granted");
+        next.release().await.expect("it is released");
         let free = take_any(&*locks, "c").await;
         free.release().await.expect("it is released");
     }
