@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::support::{Place, program, run};
 use lock_testkit::locks::until;
 use polylock_core::prelude::*;
-use polylock_core::{AcquireRequest, LostReason, Mode, Registry};
+use polylock_core::{AcquireRequest, LeaseState, LostReason, Mode, Registry};
 use polylock_sql::{Sqlite, SqliteBackend, SqliteConfig};
 use sqlx::Executor as _;
 use tokio::task::JoinSet;
@@ -334,14 +334,20 @@ async fn a_database_that_others_keep_locked_is_unavailable_and_not_contended() {
 async fn a_database_that_others_keep_locked_for_a_while_is_waited_for() {
     let place = Place::new();
     let locks = place.open().await;
+    let ticket = locks.lock("kept").await.unwrap().into_ticket().unwrap();
+    let admin = locks.admin().unwrap();
     let mut writer = place.sql().await;
     writer.execute("BEGIN IMMEDIATE").await.unwrap();
     let release = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
         writer.execute("COMMIT").await.unwrap();
     };
-    let (guard, ()) = tokio::join!(locks.try_lock("job"), release);
+    // The timeout of an automatic renewal would be shorter.
+    let ttl = Duration::from_secs(2);
+    let renewal = admin.renew_lease(ticket.key(), ticket.lease_id(), ttl);
+    let (guard, renewed, ()) = tokio::join!(locks.try_lock("job"), renewal, release);
     assert!(guard.unwrap().is_some());
+    assert_eq!(renewed.unwrap(), LeaseState::Held);
 }
 
 #[tokio::test]

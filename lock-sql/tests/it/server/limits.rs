@@ -118,7 +118,7 @@ async fn a_request_that_gets_no_connection_says_so_and_is_no_outage(site: Site) 
             assert!(message.contains("connections=N allows more"), "{error}");
         }
         // Behind one that waits for a connection.
-        let waiting = locks.clone();
+        let waiting = Arc::clone(&locks);
         let waiting = tokio::spawn(async move { take_any(&*waiting, "c").await });
         let at_once = request("c").with_wait(Wait::Never);
         until("nothing is known of the lock", async || {
