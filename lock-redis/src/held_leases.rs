@@ -1,6 +1,6 @@
 //! The leases that this process holds, to find one that is broken, or to check all of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::topology::Topology;
 /// Leases on one server, or on a majority of several nodes.
 #[derive(Debug)]
 pub(crate) struct HeldRedisLeases {
-    leases: Mutex<HashMap<LeaseId, HeldRedisLease>>,
+    leases: Mutex<KnownLeases>,
     nodes: usize,
     /// Of each node, whether its messages about broken locks were requested: one of the constants below.
     messages: Vec<AtomicU8>,
@@ -57,6 +57,17 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Up to 8 s.
 const MAX_DOUBLINGS: u32 = 3;
 
+#[derive(Debug, Default)]
+struct KnownLeases {
+    held: HashMap<LeaseId, HeldRedisLease>,
+    /// The last breaks of leases that are not held, each with the node that reported it. The message may come
+    /// before the grant is processed, as when the runtime of the caller is blocked.
+    early_breaks: VecDeque<(LeaseId, usize)>,
+}
+
+/// The messages about the locks of all clients count.
+const MAX_EARLY_BREAKS: usize = 128;
+
 /// A lease that this process holds.
 #[derive(Clone, Debug)]
 struct HeldRedisLease {
@@ -95,7 +106,8 @@ impl HeldRedisLeases {
         let Ok(before) = self.change_messages(node, begin) else {
             return;
         };
-        let mut has_gap = before == INTERRUPTED && topology.subscribed().is_none();
+        // A break before the next subscription was not published to this client.
+        let mut has_gap = before == INTERRUPTED;
         // Ends with the client.
         let topology = Arc::downgrade(topology);
         let (held_leases, for_check) = (Arc::clone(self), engine.clone());
@@ -124,33 +136,50 @@ impl HeldRedisLeases {
         self.messages[node].fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
     }
 
-    /// `untold` is the token if the server may not know it yet.
+    /// `untold` is the token if the server may not know it yet. If the lease was broken before, it is lost.
     pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl, untold: Option<u64>) {
+        let mut known = self.lock();
+        let early = known
+            .early_breaks
+            .iter()
+            .filter(|(broken, _)| *broken == id);
+        let mut broken_by: Vec<_> = early.map(|(_, node)| *node).collect();
+        if let Some(former) = known.held.get(&id) {
+            // It passes to the next holder in this process, and the former one had ended already.
+            broken_by.extend(&former.broken_by);
+        }
+        broken_by.sort_unstable();
+        broken_by.dedup();
+        let is_broken = is_too_few(self.nodes, broken_by.len());
         let held = HeldRedisLease {
-            control,
+            control: control.clone(),
             untold: untold.map(|token| (token, Instant::now())),
-            broken_by: Vec::new(),
+            broken_by,
         };
-        // Dropped outside of the mutex: the replaced value may be the last reference.
-        let replaced = self.lock().insert(id, held);
+        let replaced = known.held.insert(id, held);
+        drop(known);
+        // Outside of the mutex: the replaced value may be the last reference.
         drop(replaced);
+        if is_broken {
+            control.lose(LostReason::Broken);
+        }
     }
 
     /// What the server may not know of a lease: `<token>|<held for (ms)>`.
     pub(crate) fn untold(&self, id: LeaseId) -> Option<String> {
-        let (token, since) = self.lock().get(&id)?.untold?;
+        let (token, since) = self.lock().held.get(&id)?.untold?;
         Some(format!("{token}|{}", since.elapsed().as_millis()))
     }
 
     /// The server knows it now.
     pub(crate) fn told(&self, id: LeaseId) {
-        if let Some(held) = self.lock().get_mut(&id) {
+        if let Some(held) = self.lock().held.get_mut(&id) {
             held.untold = None;
         }
     }
 
     pub(crate) fn detach(&self, id: LeaseId) {
-        let detached = self.lock().remove(&id);
+        let detached = self.lock().held.remove(&id);
         drop(detached);
     }
 
@@ -162,8 +191,14 @@ impl HeldRedisLeases {
         };
         let id = std::str::from_utf8(id).ok().and_then(LeaseId::from_hex);
         let found = id.and_then(|id| {
-            let mut leases = self.lock();
-            let held = leases.get_mut(&id)?;
+            let mut known = self.lock();
+            let Some(held) = known.held.get_mut(&id) else {
+                known.early_breaks.push_back((id, node));
+                if known.early_breaks.len() > MAX_EARLY_BREAKS {
+                    known.early_breaks.pop_front();
+                }
+                return None;
+            };
             if !held.broken_by.contains(&node) {
                 held.broken_by.push(node);
             }
@@ -180,7 +215,7 @@ impl HeldRedisLeases {
 
     /// The server says that a lease is lost.
     pub(crate) fn lost(&self, id: LeaseId, reason: LostReason) {
-        let held = self.lock().get(&id).cloned();
+        let held = self.lock().held.get(&id).cloned();
         if let Some(HeldRedisLease { control, .. }) = held {
             control.lose(reason);
         }
@@ -193,7 +228,7 @@ impl HeldRedisLeases {
     }
 
     fn check(&self) {
-        let all: Vec<_> = self.lock().values().cloned().collect();
+        let all: Vec<_> = self.lock().held.values().cloned().collect();
         for HeldRedisLease { control, .. } in all {
             control.check();
         }
@@ -215,7 +250,7 @@ impl HeldRedisLeases {
     /// Renews all leases with automatic renewal: at once, or an interval after the last such check for this
     /// node. The interval grows while gaps keep coming.
     fn check_soon(self: &Arc<Self>, node: usize, engine: &Engine) {
-        if self.lock().is_empty() {
+        if self.lock().held.is_empty() {
             return;
         }
         let now = Instant::now();
@@ -272,7 +307,7 @@ impl HeldRedisLeases {
         checks.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, HeldRedisLease>> {
+    fn lock(&self) -> MutexGuard<'_, KnownLeases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -283,8 +318,8 @@ mod tests {
 
     use async_trait::async_trait;
     use polylock_core::{
-        AcquireRequest, FencingToken, Grant, Lease, LeaseState, Liveness, LockKey, Released,
-        RenewalRequest, Renewer, Result,
+        AcquireRequest, ErrorKind, FencingToken, Grant, Lease, LeaseState, Liveness, LockGuard,
+        LockKey, Released, RenewalRequest, Renewer, Result,
     };
 
     use super::*;
@@ -335,6 +370,75 @@ mod tests {
         async fn release(&self) -> Result<Released> {
             Ok(Released::Clean)
         }
+    }
+
+    /// Grants a lease. The first automatic renewal is due long after the test.
+    fn grant(
+        engine: &Engine,
+        id: LeaseId,
+        held_leases: &Arc<HeldRedisLeases>,
+        renewals: &Arc<Renewals>,
+    ) -> Result<LockGuard> {
+        let lease = Arc::new(Held {
+            id,
+            held_leases: Arc::clone(held_leases),
+            renewals: Arc::clone(renewals),
+        });
+        let key = LockKey::new("a").unwrap();
+        let request = AcquireRequest::new(key).with_ttl(AcquireRequest::MAX_TTL);
+        let pending = engine.pending(request.key(), lease, request.ttl());
+        pending.granted(&request, Grant::new(engine.now(), None))
+    }
+
+    fn message(id: LeaseId) -> Vec<u8> {
+        format!("broken|{}", id.to_hex()).into_bytes()
+    }
+
+    #[tokio::test]
+    async fn a_break_that_is_published_before_its_grant_is_processed_ends_the_lease() {
+        let engine = Engine::of_this_process("redlock");
+        let (held_leases, renewals) = (Arc::new(HeldRedisLeases::on(3)), Arc::default());
+        let (id, other) = (engine.lease_id(), engine.lease_id());
+        held_leases.broken(&message(id), 0);
+        let guard = grant(&engine, id, &held_leases, &renewals).expect("a majority may have it");
+        guard.release().await.unwrap();
+        for node in [1, 2] {
+            held_leases.broken(&message(id), node);
+        }
+        let guard = grant(&engine, other, &held_leases, &renewals);
+        guard
+            .expect("another lease was broken")
+            .release()
+            .await
+            .unwrap();
+        let error = grant(&engine, id, &held_leases, &renewals).expect_err("it is broken");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_break_between_two_holders_of_a_lease_ends_it_for_the_second() {
+        let (engine, renewals) = (Engine::of_this_process("redis"), Arc::default());
+        let held_leases = Arc::new(HeldRedisLeases::on(1));
+        let id = engine.lease_id();
+        let first = grant(&engine, id, &held_leases, &renewals);
+        first.expect("it is held").abandon();
+        held_leases.broken(&message(id), 0);
+        let error = grant(&engine, id, &held_leases, &renewals).expect_err("it is broken");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+
+    #[test]
+    fn only_the_last_breaks_of_other_leases_are_remembered() {
+        let engine = Engine::of_this_process("redis");
+        let held_leases = HeldRedisLeases::on(1);
+        let last = engine.lease_id();
+        let others = (0..2 * MAX_EARLY_BREAKS).map(|_| engine.lease_id());
+        for id in others.chain([last]) {
+            held_leases.broken(&message(id), 0);
+        }
+        let known = held_leases.lock();
+        assert_eq!(known.early_breaks.len(), MAX_EARLY_BREAKS);
+        assert_eq!(known.early_breaks.back(), Some(&(last, 0)));
     }
 
     #[test]
@@ -420,16 +524,7 @@ mod tests {
         for node in 0..3 {
             let held_leases = Arc::new(HeldRedisLeases::on(3));
             let renewals = Arc::<Renewals>::default();
-            let lease = Arc::new(Held {
-                id: engine.lease_id(),
-                held_leases: Arc::clone(&held_leases),
-                renewals: Arc::clone(&renewals),
-            });
-            // The first automatic renewal is due long after the test.
-            let key = LockKey::new("a").unwrap();
-            let request = AcquireRequest::new(key).with_ttl(AcquireRequest::MAX_TTL);
-            let pending = engine.pending(request.key(), lease, request.ttl());
-            let guard = pending.granted(&request, Grant::new(engine.now(), None));
+            let guard = grant(&engine, engine.lease_id(), &held_leases, &renewals);
             let guard = guard.unwrap();
             let later = GapCheck {
                 at: Instant::now() + Duration::from_secs(3_600),
