@@ -150,9 +150,9 @@ impl HeldRedisLeases {
         }
         broken_by.sort_unstable();
         broken_by.dedup();
-        let is_broken = is_too_few(self.nodes, broken_by.len());
+        let broken = is_too_few(self.nodes, broken_by.len()).then(|| control.clone());
         let held = HeldRedisLease {
-            control: control.clone(),
+            control,
             untold: untold.map(|token| (token, Instant::now())),
             broken_by,
         };
@@ -160,7 +160,7 @@ impl HeldRedisLeases {
         drop(known);
         // Outside of the mutex: the replaced value may be the last reference.
         drop(replaced);
-        if is_broken {
+        if let Some(control) = broken {
             control.lose(LostReason::Broken);
         }
     }
