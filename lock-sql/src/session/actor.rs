@@ -436,6 +436,11 @@ impl Actor {
         let sql = self.context.statements.downgrade.clone();
         let sql = sql.ok_or_else(ended)?;
         let mut held = self.held.remove(&id).ok_or_else(ended)?;
+        if held.is_shared {
+            // Asked a second time. The server counts how often a session has a lock.
+            self.held.insert(id, held);
+            return Ok(());
+        }
         if let Some(recording) = held.recording.take() {
             // Written after the shared record, it would name an exclusive holder.
             drop(timeout(RECORDING, recorded(recording)).await);

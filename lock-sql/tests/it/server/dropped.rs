@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use polylock_core::{DistributedLock, Mode, Wait};
+use polylock_core::{DistributedLock, ErrorKind, Mode, Released, Wait};
 use polylock_sql::SqlLock;
 
 use crate::server::support::{SOON, Site, assert_free, everywhere, key, ms, request, take};
@@ -72,6 +72,34 @@ async fn what_is_dropped_leaves_nothing(site: Site) {
 }
 
 everywhere!(what_is_dropped_leaves_nothing);
+
+/// The first one goes on in the background.
+async fn a_downgrade_that_is_repeated_at_once_leaves_nothing(site: Site) {
+    let locks = site.open().await;
+    if !locks.capabilities().downgrade {
+        return;
+    }
+    // Its session, which other locks may share, outlasts them.
+    let other = take(&locks, "other").await;
+    let mut repeated = 0;
+    for n in 0..40 {
+        let name = format!("job {n}");
+        let mut guard = take(&locks, &name).await;
+        polled(1, guard.downgrade()).await;
+        match guard.downgrade().await {
+            Ok(()) => repeated += 1,
+            // It was done.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
+        }
+        let released = guard.release().await.expect("it is released");
+        assert_eq!(released, Released::Clean);
+        assert_free(&site, &name).await;
+    }
+    assert!(repeated > 0, "each was done when it was repeated");
+    other.release().await.expect("it is released");
+}
+
+everywhere!(a_downgrade_that_is_repeated_at_once_leaves_nothing);
 
 /// Twenty wait on few connections, and all of them give up, each at another time.
 async fn waiters_that_give_up_leave_nothing(site: Site) {
