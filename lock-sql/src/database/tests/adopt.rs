@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use polylock_core::{ErrorKind, FencingToken, Released, RenewalRequest};
 use tokio::time::{sleep, timeout};
 
-use super::doubt::{block, until_blocked};
+use super::doubt::{block, block_and, until_blocked};
 use super::locked::{begin, end, renewal_after, rows};
 use super::waiting::{leases, request, wait};
 use super::{ALONE, Client, TTL, databases, id, key};
@@ -92,6 +92,24 @@ async fn a_release_waits_for_an_adoption_that_was_dropped() {
         assert_eq!(client.release("k", 2).await, Released::Clean);
         blocking.await.expect("no panic");
         assert!(client.take("k", 3, ALONE).await.is_some());
+    }
+}
+
+/// The statement may have begun while the lease was alive.
+#[tokio::test]
+async fn an_adoption_that_has_waited_is_refused_beside_a_shared_holder() {
+    let brief = Duration::from_secs(2);
+    // What the grant of a shared lease leaves in the row of the lock.
+    let grant = "UPDATE polylock_locks SET sharers = 1, version = version + 1 \
+                 WHERE kind = 1 AND lock_key = 'k' AND slot = 0; ";
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        let taken = client.try_take("k", 1, ALONE, brief).await;
+        taken.expect("an answer").expect("it is free");
+        let shared = block_and(&url, "k", 3, grant).await;
+        let adopted = adopt(&client, "k", 1, 2).await.expect("an answer");
+        assert_eq!(adopted, None, "{url}");
+        shared.await.expect("no panic");
     }
 }
 

@@ -12,6 +12,16 @@ use crate::wire::Sql;
 
 /// Keeps the row of a key locked for so many seconds.
 pub(super) async fn block(url: &str, name: &str, seconds: u32) -> JoinHandle<()> {
+    block_and(url, name, seconds, "").await
+}
+
+/// The same, and runs a statement before it unlocks the row.
+pub(super) async fn block_and(
+    url: &str,
+    name: &str,
+    seconds: u32,
+    statement: &str,
+) -> JoinHandle<()> {
     let other = Client::open(url, "").await;
     // It has its connection then.
     other.sql("SELECT version FROM polylock_locks").await;
@@ -21,7 +31,7 @@ pub(super) async fn block(url: &str, name: &str, seconds: u32) -> JoinHandle<()>
     };
     let text = format!(
         "BEGIN; SELECT version FROM polylock_locks WHERE kind = 1 AND lock_key = '{name}' \
-         FOR UPDATE; SELECT {sleep}; COMMIT"
+         FOR UPDATE; SELECT {sleep}; {statement}COMMIT"
     );
     let blocking = tokio::spawn(async move {
         let sql = Sql::new(text);

@@ -131,14 +131,15 @@ const RESERVE: &str = "
 UPDATE %table% l SET %draw%, l.version = l.version + 1
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND %alive% AND l.last_token >= 0";
 
-/// A repeated one finds the new id, and draws nothing. None makes a lease shorter, not even a late one.
+/// A repeated one finds the new id, and draws nothing. None makes a lease shorter, not even a late one. One that
+/// has waited until the lease had ended finds the shared holders that came in.
 const ADOPT: &str = "
 UPDATE %table% l SET l.last_token = IF(l.id = {3}, l.last_token, %drawn%),
     l.token = LAST_INSERT_ID(IF(l.id = {3}, l.token, l.last_token)), l.id = {3},
     l.ttl = GREATEST(l.ttl, {4}), l.expires_at = GREATEST(l.expires_at, %end%),
     l.version = l.version + 1, l.changed_at = %now%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id IN ({2}, {3}) AND %alive%
-    AND l.last_token >= 0";
+    AND l.sharers = 0 AND l.last_token >= 0";
 
 /// A version that no purged row had before.
 const INSERT: &str = "

@@ -124,7 +124,8 @@ UPDATE %table% l SET last_token = %drawn% + %further%, version = l.version + 1
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND %alive% AND l.last_token >= 0
 RETURNING l.last_token";
 
-/// A repeated one finds the new id, and draws nothing. None makes a lease shorter, not even a late one.
+/// A repeated one finds the new id, and draws nothing. None makes a lease shorter, not even a late one. One that
+/// has waited until the lease had ended finds the shared holders that came in.
 const ADOPT: &str = "
 UPDATE %table% l SET last_token = CASE WHEN l.id = {3} THEN l.last_token ELSE %drawn% END,
     token = CASE WHEN l.id = {3} THEN l.token ELSE %drawn% END, id = {3},
@@ -132,7 +133,7 @@ UPDATE %table% l SET last_token = CASE WHEN l.id = {3} THEN l.last_token ELSE %d
     version = l.version + 1, changed_at = m.now
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id IN ({2}, {3}) AND %alive%
-    AND l.last_token >= 0
+    AND l.sharers = 0 AND l.last_token >= 0
 RETURNING l.token";
 
 /// A version that no purged row had before.
