@@ -58,7 +58,7 @@ pub(crate) const IS_IDLE: &str = "
 
 /// The rows of one kind, by their place in [`PurgeTexts`].
 #[derive(Clone, Copy)]
-pub(crate) enum RowKind {
+enum RowKind {
     Leases,
     Rows,
     Records,
@@ -159,11 +159,6 @@ impl Purge {
             let denied = done.is_err_and(|failure| is_denied(&failure));
             inner.state.lock().is_busy = denied;
         });
-    }
-
-    #[cfg(test)]
-    pub(crate) fn texts(&self) -> &PurgeTexts {
-        &self.0.texts
     }
 }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use polylock_core::{AcquireRequest, DistributedLock as _, Mode, Wait};
+use polylock_core::{AcquireRequest, DistributedLock as _, Mode, Released, Wait};
 use sqlx::{Connection as _, MySqlConnection, PgConnection};
 use tokio::time::Instant;
 
@@ -38,11 +38,14 @@ async fn rows_of_sharers_that_died_are_purged_and_no_others() {
         let purge = &client.store.purge.0;
         // No round begins by itself.
         purge.state.lock().is_busy = true;
-        for name in ["dead", "half", "used"] {
+        for name in ["dead", "half", "idle", "used"] {
             for n in [2, 4] {
                 let taken = client.take(name, n, Mode::Shared).await;
                 taken.expect("it is shared");
             }
+        }
+        for n in [2, 4] {
+            assert_eq!(client.release("idle", n).await, Released::Clean);
         }
         let died = "UPDATE polylock_locks SET expires_at = 1
                     WHERE kind = 1 AND slot > 0 AND (lock_key <> 'half' OR slot = 1)";
@@ -59,12 +62,16 @@ async fn rows_of_sharers_that_died_are_purged_and_no_others() {
         taken.expect("it is shared");
         let doomed = purge.state.lock().doomed.pop_front();
         let doomed = doomed.expect("idle rows");
+        let keys: Vec<_> = doomed.rows.iter().map(|row| &*row.key).collect();
+        assert_eq!(keys, [b"dead", b"idle", b"used"]);
         purge.delete_leases(doomed).await.expect("deleted");
         let left = async |name: &str| {
             let rows = "SELECT count(*) FROM polylock_locks WHERE kind = 1 AND lock_key";
             client.number(&format!("{rows} = '{name}'")).await
         };
-        assert_eq!(left("dead").await, 0);
+        for name in ["dead", "idle"] {
+            assert_eq!(left(name).await, 0, "{name}");
+        }
         assert_eq!(left("half").await, 3);
         for name in ["half", "used"] {
             let taken = client.take(name, 8, Mode::Exclusive).await;

@@ -55,5 +55,6 @@ mod tests {
         place.set_table("locks").unwrap();
         assert_eq!(place.quoted('`', "_fences"), "`shop`.`locks_fences`");
         place.set_table("a`b").unwrap_err();
+        place.set_schema("a`b").unwrap_err();
     }
 }

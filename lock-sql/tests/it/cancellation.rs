@@ -21,10 +21,6 @@ async fn assert_clean(place: &Place, locks: &Sqlite, polls: usize) {
     );
     let held = locks.admin().unwrap().list("").await.unwrap();
     assert!(held.is_empty(), "{polls}: {held:?}");
-    assert_unlocked(place).await;
-}
-
-async fn assert_unlocked(place: &Place) {
     let mut sql = place.sql().await;
     sql.execute("PRAGMA busy_timeout = 0").await.unwrap();
     sql.execute("BEGIN IMMEDIATE").await.unwrap();

@@ -88,23 +88,6 @@ async fn locks_in_the_new_file_outlive_those_of_the_old_one() {
     assert!(new.is_held() && !old.is_held());
 }
 
-#[tokio::test]
-async fn a_renewal_notices_that_the_file_was_replaced() {
-    let place = Place::new();
-    let locks = place.open().await;
-    let guard = locks
-        .request("job")
-        .ttl(Duration::from_secs(1))
-        .acquire()
-        .await
-        .unwrap();
-    // With its own connection open.
-    guard.renew().await.unwrap();
-    remove(&place);
-    let lost = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await;
-    assert_eq!(lost.unwrap(), LostReason::Stolen);
-}
-
 /// The two clients stand for two processes.
 #[tokio::test]
 async fn another_holder_of_a_replaced_file_learns_it_at_its_next_renewal() {

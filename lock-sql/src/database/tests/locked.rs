@@ -117,18 +117,6 @@ async fn a_renewal_that_still_waits_for_its_row_has_an_unknown_outcome() {
     }
 }
 
-#[tokio::test]
-async fn a_row_that_is_unlocked_is_renewed_at_once() {
-    for url in databases() {
-        let client = holder(&url).await;
-        for (name, n) in [("alone", 1), ("shared", 2)] {
-            let other = begin(&url, &rows(name, 0)).await;
-            let state = renew_beside(&client, other, due(name, n)).await;
-            assert_eq!(state.unwrap(), LeaseState::Held, "{name}");
-        }
-    }
-}
-
 /// By how many microseconds the end of a lease moves, exclusive and shared, while its renewal waits for
 /// another transaction.
 async fn moved(other: impl Fn(&str) -> String, change: impl Fn(&mut RenewalRequest)) -> Vec<i64> {

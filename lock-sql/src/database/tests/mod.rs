@@ -92,7 +92,7 @@ impl Client {
         self.store.look(&key(name), &claim(0, mode)).await
     }
 
-    async fn release(&self, name: &str, n: u8) -> Released {
+    pub(crate) async fn release(&self, name: &str, n: u8) -> Released {
         let released = self.store.release(&key(name), id(n)).await;
         released.expect("an answer")
     }

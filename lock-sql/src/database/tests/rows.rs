@@ -6,14 +6,10 @@ use polylock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
 use polylock_core::{ErrorKind, FencingToken, LockUrl, Mode};
 
 use super::locked::begin;
-use super::{ALONE, Client, TTL, databases, id, key};
+use super::{ALONE, Client, TTL, databases, key};
 use crate::config::SqlConfig;
 use crate::error::SqlCause;
-use crate::purge::RowKind;
 use crate::store::LeaseStore as _;
-use crate::wire::{Sql, SqlValue};
-
-const LEASES: usize = RowKind::Leases as usize;
 
 #[tokio::test]
 async fn what_polylock_has_not_written_is_malformed_and_never_free() {
@@ -108,44 +104,6 @@ async fn a_purge_takes_no_token_back() {
         let second = client.take("first", 6, ALONE).await.unwrap();
         assert!(second.next > first.last + 1_000_000_000_000);
         assert_eq!(client.take("held", 8, ALONE).await, None);
-    }
-}
-
-#[tokio::test]
-async fn a_purge_leaves_rows_with_a_shared_holder() {
-    for url in databases() {
-        let client = Client::open(&url, "&retention=0s").await;
-        for (name, n) in [("shared", 2), ("idle", 4)] {
-            client.take(name, n, Mode::Shared).await.unwrap();
-        }
-        let idle = key("idle");
-        client.store.release(&idle, id(4)).await.unwrap();
-        let run = async |(sql, values): (Arc<Sql>, Vec<SqlValue>)| {
-            client.store.pool.run(&sql, values).await.unwrap()
-        };
-        let texts = client.store.purge.texts();
-        let scan = vec![SqlValue::from(""), SqlValue::from(1_i64)];
-        let scanned = run((Arc::clone(&texts.scan[LEASES]), scan)).await.rows;
-        let is_idle = |row: &Vec<SqlValue>| (row[0].bytes().unwrap().to_vec(), row[1].int());
-        let found: Vec<_> = scanned.iter().map(is_idle).collect();
-        let expected = [(b"idle".to_vec(), Some(1)), (b"shared".to_vec(), Some(0))];
-        assert_eq!(found, expected);
-        let row = |key, version| {
-            vec![
-                SqlValue::from(key),
-                SqlValue::from(1_i64),
-                SqlValue::from(i64::MAX),
-                SqlValue::from(version),
-            ]
-        };
-        let version = |at: usize| scanned[at][3].int().unwrap();
-        // The holder came after the scan.
-        let rows = [row("idle", version(0)), row("shared", version(1) - 1)];
-        run(texts.delete[LEASES].with(&rows)).await;
-        let left = "SELECT count(*) FROM polylock_locks WHERE kind = 1";
-        // Those of the lock and of its holder.
-        assert_eq!(client.number(left).await, 2);
-        assert_eq!(client.take("shared", 6, ALONE).await, None);
     }
 }
 

@@ -81,15 +81,3 @@ async fn the_usual_is_one_statement_and_hundreds_of_renewals_are_few() {
         assert_eq!(questions() - before - asking, 2, "{mode:?}");
     }
 }
-
-#[tokio::test]
-async fn a_row_comes_with_tokens_above_those_of_rows_that_were_deleted() {
-    for url in databases() {
-        let client = Client::open(&url, "").await;
-        let far = 9_000_000_000_000_000_i64;
-        let floor = format!("UPDATE polylock_locks SET last_token = {far} WHERE kind = 0");
-        client.sql(&floor).await;
-        let tokens = client.take("k", 1, ALONE).await.unwrap();
-        assert!(tokens.next > far.unsigned_abs());
-    }
-}

@@ -82,24 +82,6 @@ on!(
     all_holders_of_a_session_learn_of_its_end_together: postgres_advisory, mariadb_advisory
 );
 
-/// A lease belongs to no connection.
-async fn connections_that_are_ended_cost_no_lease(site: Site) {
-    let locks = site.open().await;
-    let guard = take(&locks, "job").await;
-    for _ in 0..3 {
-        site.kill_all().await;
-        tokio::time::sleep(ms(200)).await;
-        assert_taken(&site, "job").await;
-    }
-    guard.renew().await.expect("it is renewed");
-    assert!(guard.is_held());
-    site.kill_all().await;
-    release(guard).await;
-    assert_free(&site, "job").await;
-}
-
-leases!(connections_that_are_ended_cost_no_lease);
-
 /// The first broken connection is a sign for the others: a release meets one of them at most.
 async fn connections_that_end_together_cost_one_attempt(site: Site) {
     let locks = site.open().await;
