@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use lock_testkit::locks::{granted, waiting};
 use polylock_core::{AcquireRequest, DistributedLock as _, Mode, Released, Wait};
 use sqlx::{Connection as _, MySqlConnection, PgConnection};
 use tokio::time::Instant;
@@ -112,10 +113,7 @@ async fn held_rows_stay_and_the_purge_waits_for_none() {
         let held = here.acquire(&request("held", LONG)).await.unwrap();
         let share = request("shared", LONG).with_mode(Mode::Shared);
         let shared = here.acquire(&share).await.unwrap();
-        let waiting = tokio::spawn({
-            let there = Arc::clone(&there);
-            async move { there.acquire(&request("held", LONG)).await }
-        });
+        let waiting = waiting(&there, request("held", LONG));
         for n in 0..100 {
             let idle = here.acquire(&request(&format!("idle/{n}"), LONG)).await;
             idle.unwrap().release().await.unwrap();
@@ -133,7 +131,7 @@ async fn held_rows_stay_and_the_purge_waits_for_none() {
             assert_eq!(error.kind(), polylock_core::ErrorKind::Contended, "{error}");
         }
         held.release().await.unwrap();
-        waiting.await.unwrap().unwrap().release().await.unwrap();
+        granted(waiting).await.release().await.unwrap();
         shared.release().await.unwrap();
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use lock_testkit::locks::waiting;
 use polylock_core::{DistributedLock, ErrorKind, Mode, Released, Wait};
 use polylock_sql::SqlLock;
 
@@ -145,10 +146,7 @@ async fn a_shutdown_waits_for_a_cancelled_wait(site: Site) {
     for round in 0..20 {
         let waiter = Arc::new(site.open().await);
         let guard = take(&holder, "job").await;
-        let waiting = tokio::spawn({
-            let waiter = Arc::clone(&waiter);
-            async move { waiter.acquire(&request("job")).await }
-        });
+        let waiting = waiting(&waiter, request("job"));
         tokio::time::sleep(ms(10 + 2 * round)).await;
         waiting.abort();
         assert!(waiting.await.is_err(), "two holders");

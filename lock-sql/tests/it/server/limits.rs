@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use lock_testkit::locks::renewed;
+use lock_testkit::locks::{granted, renewed, waiting};
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 use polylock_core::layers::{LocalQueue, acquire_all};
 use polylock_core::{DistributedLock, ErrorKind, LockGuard, Released, Wait};
@@ -118,8 +118,7 @@ async fn a_request_that_gets_no_connection_says_so_and_is_no_outage(site: Site) 
             assert!(message.contains("connections=N allows more"), "{error}");
         }
         // Behind one that waits for a connection.
-        let waiting = Arc::clone(&locks);
-        let waiting = tokio::spawn(async move { take_any(&*waiting, "c").await });
+        let waiting = waiting(&locks, request("c"));
         let at_once = request("c").with_wait(Wait::Never);
         until("nothing is known of the lock", async || {
             let error = locks
@@ -133,7 +132,7 @@ async fn a_request_that_gets_no_connection_says_so_and_is_no_outage(site: Site) 
         for guard in held {
             guard.release().await.expect("it is released");
         }
-        let next = waiting.await.expect("it is granted");
+        let next = granted(waiting).await;
         next.release().await.expect("it is released");
         let free = take_any(&*locks, "c").await;
         free.release().await.expect("it is released");

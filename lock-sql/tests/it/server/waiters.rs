@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_testkit::locks::release;
+use lock_testkit::locks::{release, waiting};
 use polylock_core::{DistributedLock as _, ErrorKind, Mode, Result, Wait};
 use polylock_sql::transaction::{Connection, TransactionLocks};
 use sqlx::{Connection as _, Database, MySqlConnection, PgConnection};
@@ -81,14 +81,8 @@ async fn waiters_for_a_transaction_keep_no_client_from_a_free_lock(site: Site) {
     let new = (0..WAITERS / 2).map(|n| format!("new/{n}"));
     let keys: Vec<_> = old.into_iter().chain(new).collect();
     let held = hold(&site, keys.clone()).await.expect("they are free");
-    let waiting: Vec<_> = keys
-        .into_iter()
-        .map(|key| {
-            let locks = std::sync::Arc::clone(&locks);
-            let request = request(&key).with_wait(Wait::AtMost(WAIT));
-            tokio::spawn(async move { locks.acquire(&request).await })
-        })
-        .collect();
+    let wait = |key: &String| waiting(&locks, request(key).with_wait(Wait::AtMost(WAIT)));
+    let waiting: Vec<_> = keys.iter().map(wait).collect();
     until("they wait", async || site.connections().await > WAITERS).await;
     let mut times = Vec::new();
     let began = Instant::now();
@@ -126,13 +120,8 @@ async fn waiters_for_held_locks_keep_no_client_from_a_free_lock(site: Site) {
     }
     let few = usize::try_from(FEW).expect("it is small");
     let locks = std::sync::Arc::new(site.clone().with_connections(few).open().await);
-    let waiting: Vec<_> = (0..held.len())
-        .map(|n| {
-            let locks = std::sync::Arc::clone(&locks);
-            let request = request(&format!("held/{n}")).with_wait(Wait::AtMost(SOON * 6));
-            tokio::spawn(async move { locks.acquire(&request).await })
-        })
-        .collect();
+    let long = |n| request(&format!("held/{n}")).with_wait(Wait::AtMost(SOON * 6));
+    let waiting: Vec<_> = (0..held.len()).map(|n| waiting(&locks, long(n))).collect();
     until("they wait", async || site.waiters().await >= FEW - 1).await;
     let mut times = Vec::new();
     for n in 0..20 {
