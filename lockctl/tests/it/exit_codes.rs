@@ -78,7 +78,6 @@ fn wrong_usage_is_64() {
         "run -s -x k -- true",
         "run --permits 0 k -- true",
         "run -w soon k -- true",
-        "run -w -5s k -- true",
         &long_note,
         "run --ttl 0 k -- true",
         "run --ttl 25h k -- true",
@@ -147,19 +146,6 @@ fn help_and_version_are_success() {
     for line in ["--help", "run --help", "--version", "help break"] {
         let ended = place.expect(0, line).says_only("");
         assert!(!ended.stdout.is_empty(), "it prints nothing: {ended}");
-    }
-}
-
-#[test]
-fn a_wrong_url_is_78() {
-    let place = Place::new();
-    for url in [
-        "carrier-pigeon://roof",
-        "localhost:6379",
-        "sqlite:x.db?tll=3",
-        "sqlite://x.db",
-    ] {
-        place.expect(78, &["--backend", url, "list"]);
     }
 }
 

@@ -318,11 +318,3 @@ fn catches_term(pid: Pid) -> bool {
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask & (1 << (Signal::TERM.as_raw() - 1)) != 0)
 }
-
-#[test]
-fn a_term_to_lockctl_is_no_loss() {
-    let place = Place::new();
-    let process = place.holder("k");
-    process.terminate(143).says_only("");
-    assert!(!place.is_held("k"), "lockctl has ended and k is held");
-}
