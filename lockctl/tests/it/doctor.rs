@@ -24,7 +24,8 @@ fn examine(url: &str) -> Bill {
 #[track_caller]
 fn examine_with(args: &[&str], change: impl FnOnce(&mut Command)) -> Bill {
     let place = Place::new();
-    let mut command = place.lockctl(&[&["--format", "json", "doctor"], args].concat());
+    let mut command = place.lockctl("--format json doctor");
+    command.args(args);
     change(&mut command);
     let mut process = Process::start(command);
     process.time = EXAMINATION;

@@ -77,12 +77,6 @@ impl<const N: usize> Line for [&str; N] {
     }
 }
 
-impl Line for Vec<&str> {
-    fn words(&self) -> Vec<String> {
-        self[..].words()
-    }
-}
-
 /// A directory with a database of its own.
 pub(crate) struct Place(TempDir);
 

@@ -162,8 +162,8 @@ sqlite3.connect("polylock/locks.db", timeout=20).execute(refuse)
 "#;
     let place = Place::new();
     let job = ["run", "--once-per", "1h", "k", "--", "python3", "-c"];
-    let line: Vec<_> = job.into_iter().chain([REFUSE_ROWS]).collect();
-    let ended = place.expect(0, &line);
+    let line = [&job[..], &[REFUSE_ROWS]].concat();
+    let ended = place.expect(0, &line[..]);
     ended.says(&["k: the run may not be recorded, and others may repeat it: "]);
 }
 
@@ -172,19 +172,7 @@ fn a_lock_whose_file_is_replaced_during_a_job_is_lost() {
     let place = Place::new();
     place.write("other", "no database");
     let script = "cd polylock; rm locks.db-wal locks.db-shm; mv locks.db old; mv ../other locks.db";
-    let line = [
-        "run",
-        "--once-per",
-        "1h",
-        "--ttl",
-        "4s",
-        "k",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ];
-    let ended = place.expect(79, &line);
+    let ended = place.expect(79, &format!("{HOURLY} --ttl 4s k -- sh -c '{script}'"));
     ended.says(&["k: the run may not be recorded, and others may repeat it: "]);
 }
 
