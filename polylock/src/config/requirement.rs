@@ -140,6 +140,9 @@ mod tests {
             }
             assert!(requirement.is_met_by(&enough), "{requirement}");
         }
+        let mut weak = least;
+        weak.fencing = Fencing::BestEffort;
+        assert!(!Requirement::StrongFencing.is_met_by(&weak));
         assert!(Requirement::names().is_sorted());
     }
 }

@@ -6,7 +6,6 @@ mod locks;
 mod places;
 mod precedence;
 mod secrets;
-mod servers;
 
 use std::ffi::OsString;
 

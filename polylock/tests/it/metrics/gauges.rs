@@ -1,10 +1,10 @@
 //! The gauges of held locks and waiters always return to zero.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use lock_testkit::locks::permits;
 use polylock::admin::LockAdmin as _;
 use polylock::engine::Engine;
 use polylock::layers::{LocalQueue, Observe, Observer};
@@ -189,9 +189,7 @@ fn request(dice: &mut Rng) -> AcquireRequest {
         .with_class("work");
     match dice.u64(..12) {
         0 => request.with_mode(Mode::Shared),
-        1 => request.with_mode(Mode::Permit {
-            limit: NonZeroU32::new(2).expect("is not 0"),
-        }),
+        1 => request.with_mode(permits(2)),
         2 => request.with_renewal(Renewal::Manual),
         3 => request.with_min_hold(Duration::from_millis(100)),
         4 => request.with_max_hold(Duration::from_millis(20)),
