@@ -125,46 +125,14 @@ fn alone(site: &Site) -> Site {
     Site::durable(site.kind(), Mode::Lease)
 }
 
-/// How many connections there are with the database.
-async fn connections(site: &Site) -> u64 {
-    let database = &site.database;
-    let count = match site.kind() {
-        Kind::MariaDb => format!(
-            "SELECT COUNT(*) FROM information_schema.processlist
-             WHERE db = '{database}' AND id <> CONNECTION_ID()"
-        ),
-        Kind::Postgres => format!(
-            "SELECT COUNT(*) FROM pg_stat_activity
-             WHERE datname = '{database}' AND pid <> pg_backend_pid()"
-        ),
-    };
-    site.number(count).await
-}
-
-/// Ends all connections with the database.
-async fn kill(site: &Site) {
-    let database = &site.database;
-    match site.kind() {
-        Kind::MariaDb => {
-            let ids = site
-                .sql(format!(
-                    "SELECT id FROM information_schema.processlist
-                     WHERE db = '{database}' AND id <> CONNECTION_ID()"
-                ))
-                .await;
-            for id in ids.iter().flatten() {
-                // It may have ended by itself.
-                site.sql(format!("KILL SOFT CONNECTION {id}")).await;
-            }
-        }
+/// Ends all connections of the pool.
+fn kill(site: &Site) {
+    site.server.own().sql(match site.kind() {
+        Kind::MariaDb => "KILL USER test",
         Kind::Postgres => {
-            site.sql(format!(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                 WHERE datname = '{database}' AND pid <> pg_backend_pid()"
-            ))
-            .await;
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'test'"
         }
-    }
+    });
 }
 
 /// A lease that ends while a test runs, and outlasts the pauses of a busy machine.
@@ -201,10 +169,8 @@ async fn a_pool_that_the_application_uses_up_keeps_its_locks<DB: App>(site: Site
     take_and_release(&locks, "other").await;
     guard.release().await.expect("it is held");
     // The server may take a moment to see that one which was replaced is closed.
-    until("no more than the pool allows", async || {
-        connections(&site).await <= 6
-    })
-    .await;
+    let server = site.server.own();
+    until("the pool allows all", async || server.connections() <= 6).await;
     drop(taken);
 }
 
@@ -215,7 +181,7 @@ async fn connections_that_break_are_replaced_in_their_places<DB: App>(site: Site
     let guard = short(&locks, "job").await;
     let taken = exhaust(&pool, 1).await;
     for _ in 0..3 {
-        kill(&site).await;
+        kill(&site);
         tokio::time::sleep(ms(3_000)).await;
         assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
     }
@@ -304,6 +270,7 @@ async fn a_pool_that_is_closed_waits_for_no_lock<DB: App>(site: Site) {
         .await
         .expect_err("there is no connection");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    until("all are closed", async || connections(&site).await == 0).await;
+    let server = site.server.own();
+    until("all are closed", async || server.connections() == 0).await;
     assert_free(&site, "job").await;
 }
