@@ -9,7 +9,7 @@ use sqlx::{Connection as _, MySqlConnection};
 
 use crate::transaction::on_each_server;
 use crate::transaction::servers::{
-    COUNTER, Home, MariaDb, Postgres, Server, begin, locks, locks_within, run, table,
+    COUNTER, Home, MariaDb, Postgres, Server, begin, locks, locks_within, pass, run, table,
 };
 
 on_each_server! {
@@ -147,11 +147,7 @@ async fn no_more_rights_are_needed_than_said<S: Server>(server: S) {
     for _ in 0..2 {
         let mut tx = begin::<S>(&mut raw).await;
         let lock = locks().acquire_in(&mut *tx, "k").await.unwrap();
-        let fence = Fence::new();
-        fence
-            .check(&mut *tx, "r", lock.fencing_token())
-            .await
-            .unwrap();
+        pass(&mut *tx, "r", lock.fencing_token()).await;
         tx.commit().await.unwrap();
     }
     let mut raw = server.connect_with("SELECT, UPDATE").await;

@@ -2,9 +2,9 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_testkit::servers::{MariaDbServer, PostgresServer, SharedMariaDb, SharedPostgres};
-use polylock_core::{LockUrl, Wait};
+use polylock_core::{FencingToken, LockUrl, Wait};
 use polylock_sql::Schema;
-use polylock_sql::transaction::{Connection, TransactionLocks};
+use polylock_sql::transaction::{Connection, Fence, TransactionLocks};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, MySqlConnection, PgConnection, Transaction};
 use tempfile::TempDir;
@@ -224,6 +224,12 @@ impl Home for Sqlite {
 /// Runs a statement that must succeed.
 pub(crate) async fn run<C: Connection>(connection: &mut C, sql: &'static str) -> u64 {
     connection.run(sqlx::raw_sql(sql)).await.unwrap()
+}
+
+/// Passes a fence with a token that must not be stale.
+pub(crate) async fn pass<C: Connection>(connection: &mut C, resource: &str, token: FencingToken) {
+    let passed = Fence::new().check(connection, resource, token).await;
+    passed.unwrap();
 }
 
 pub(crate) async fn begin<S: Home>(raw: &mut Raw<S>) -> Transaction<'_, S::Database> {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use polylock_core::prelude::*;
-use polylock_sql::transaction::{Fence, TransactionLocks};
+use polylock_sql::transaction::TransactionLocks;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode};
 use sqlx::{ConnectOptions as _, Connection as _, Sqlite as Db, Transaction, raw_sql};
 
 use crate::support::Place;
+use crate::transaction::servers::pass;
 
 async fn connect(place: &Place) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(place.database());
@@ -67,21 +68,15 @@ async fn readers_and_permits_keep_transactions_out() {
 async fn the_tables_are_made_in_the_transaction() {
     let place = Place::new();
     let mut raw = connect(&place).await;
-    let (locks, fence) = (TransactionLocks::new(), Fence::new());
+    let locks = TransactionLocks::new();
     let mut tx = begin(&mut raw).await;
     let first = locks.acquire_in(&mut *tx, "k").await.unwrap();
-    fence
-        .check(&mut *tx, "r", first.fencing_token())
-        .await
-        .unwrap();
+    pass(&mut *tx, "r", first.fencing_token()).await;
     tx.rollback().await.unwrap();
     let mut tx = begin(&mut raw).await;
     let second = locks.acquire_in(&mut *tx, "k").await.unwrap();
     assert!(second.fencing_token() > first.fencing_token());
-    fence
-        .check(&mut *tx, "r", second.fencing_token())
-        .await
-        .unwrap();
+    pass(&mut *tx, "r", second.fencing_token()).await;
     tx.commit().await.unwrap();
     // What was made is what leases use.
     drop(place.open().await.lock("k").await.unwrap());
