@@ -22,7 +22,7 @@ pub(crate) async fn take(url: &str) -> Capabilities {
     locks.capabilities()
 }
 
-fn schema(url: &str) -> Schema {
+pub(crate) fn schema(url: &str) -> Schema {
     Schema::of(&LockUrl::parse(url).expect("a URL")).expect("of a database")
 }
 

@@ -7,9 +7,9 @@ use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, ServerCertificate,
     TestCertificates,
 };
-use polylock_core::prelude::*;
 use polylock_core::{Error, ErrorKind};
-use polylock_sql::SqlLock;
+
+use crate::checks::take;
 
 /// A server of each kind that takes connections with TLS only.
 struct Servers {
@@ -35,7 +35,7 @@ impl Servers {
 }
 
 async fn refusal(url: &str) -> Error {
-    let error = SqlLock::open(url).await.expect_err("it is refused");
+    let error = crate::checks::refusal(url).await;
     let said = format!("{error:?}");
     assert!(!said.contains("test:test"), "{said}");
     error
@@ -86,9 +86,7 @@ async fn a_lock_is_taken_by_tls(servers: &Servers) {
     for (url, own) in servers.urls().iter().zip([own.as_str(), ""]) {
         for mode in ["row", "lease", "advisory"] {
             let url = format!("{url}&mode={mode}&tls=on&tls-ca-file={}{own}", ca.display());
-            let locks = SqlLock::open(&url).await.expect("trusted");
-            let guard = locks.lock("k").await.expect("free");
-            guard.release().await.expect("released");
+            take(&url).await;
         }
     }
     let sessions = "SELECT count(*) > 0 FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)

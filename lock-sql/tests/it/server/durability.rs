@@ -21,13 +21,6 @@ async fn a_second_holder_has_a_larger_token(site: &Site, port: u16, first: &Lock
     second.release().await.expect("it is released");
 }
 
-/// Where the commits of the tokens are lost: the tokens that come after them are larger.
-async fn later_tokens_are_larger(site: &Site, port: u16, before: &LockGuard) {
-    let after = take(&site.open_at(port).await, "job").await;
-    assert!(after.fencing_token() > before.fencing_token());
-    after.release().await.expect("it is released");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_that_does_not_wait_for_its_disk_forgets_leases() {
     let options = PostgresOptions::new()
@@ -51,7 +44,9 @@ async fn postgres_that_does_not_wait_for_its_disk_forgets_leases() {
     for (site, guard) in sites.iter().zip(&held).take(2) {
         // Sessions end with their server, and the tokens go on.
         until("the holder learns it", async || !guard.is_held()).await;
-        later_tokens_are_larger(site, server.port(), guard).await;
+        let after = take(&site.open().await, "job").await;
+        assert!(after.fencing_token() > guard.fencing_token());
+        after.release().await.expect("it is released");
     }
 }
 

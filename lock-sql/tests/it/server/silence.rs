@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_testkit::proxy::Direction;
-use polylock_core::LostReason;
+use polylock_core::{DistributedLock as _, LostReason};
 use tokio::time::Instant;
 
 use crate::server::support::{SESSION, SOON, Site, assert_free, loss, sessions, take};
@@ -30,15 +30,11 @@ async fn a_holder_behind_a_black_hole_is_out_before_the_next_is_in(site: Site) {
         proxy.accept();
         proxy.resume(Direction::Both);
         drop(guard);
-        assert!(locks_end(&locks).await && next.is_held());
+        assert!(locks.shutdown(SOON).await && next.is_held());
         next.release().await.expect("it is released");
         assert_free(&site, "job").await;
         site.assert_unlocked().await;
     }
-}
-
-async fn locks_end(locks: &polylock_sql::SqlLock) -> bool {
-    polylock_core::DistributedLock::shutdown(locks, SOON).await
 }
 
 sessions!(a_holder_behind_a_black_hole_is_out_before_the_next_is_in);

@@ -1,8 +1,7 @@
 //! Sessions watch their own sockets, and no other one of the process.
 
 use lock_testkit::locks::release;
-use tokio::io::AsyncReadExt as _;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
 
 use crate::server::support::{Forwarder, SOON, Site, ms, sessions, take};

@@ -2,8 +2,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_testkit::servers::{MariaDbServer, PostgresServer, SharedMariaDb, SharedPostgres};
-use polylock_core::{FencingToken, LockUrl, Wait};
-use polylock_sql::Schema;
+use polylock_core::{FencingToken, Wait};
 use polylock_sql::transaction::{Connection, Fence, TransactionLocks};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, MySqlConnection, PgConnection, Transaction};
@@ -246,8 +245,7 @@ pub(crate) fn locks_within(limit: Duration) -> TransactionLocks {
 
 /// The statements that make the table.
 pub(crate) fn table(url: &str) -> &'static str {
-    let schema = Schema::of(&LockUrl::parse(url).unwrap()).unwrap();
-    schema.sql().leak()
+    crate::checks::schema(url).sql().leak()
 }
 
 pub(crate) const COUNTER: &str = "CREATE TABLE counter (n bigint NOT NULL, token bigint NOT NULL); \

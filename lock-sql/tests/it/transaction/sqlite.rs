@@ -5,10 +5,10 @@ use std::time::Duration;
 use polylock_core::prelude::*;
 use polylock_sql::transaction::TransactionLocks;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode};
-use sqlx::{ConnectOptions as _, Connection as _, Sqlite as Db, Transaction, raw_sql};
+use sqlx::{ConnectOptions as _, Connection as _, raw_sql};
 
 use crate::support::Place;
-use crate::transaction::servers::pass;
+use crate::transaction::servers::{Sqlite, begin, pass};
 
 async fn connect(place: &Place) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(place.database());
@@ -18,17 +18,13 @@ async fn connect(place: &Place) -> SqliteConnection {
     options.connect().await.unwrap()
 }
 
-async fn begin(raw: &mut SqliteConnection) -> Transaction<'_, Db> {
-    raw.begin_with("BEGIN IMMEDIATE").await.unwrap()
-}
-
 #[tokio::test]
 async fn a_lease_keeps_transactions_out_and_the_other_way_round() {
     let place = Place::new();
     let (leases, mut raw) = (place.open().await, connect(&place).await);
     let locks = TransactionLocks::new();
     let guard = leases.lock("k").await.unwrap();
-    let mut tx = begin(&mut raw).await;
+    let mut tx = begin::<Sqlite>(&mut raw).await;
     assert_eq!(locks.try_acquire_in(&mut *tx, "k").await.unwrap(), None);
     let error = locks.acquire_in(&mut *tx, "k").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended);
@@ -37,7 +33,7 @@ async fn a_lease_keeps_transactions_out_and_the_other_way_round() {
     let first = guard.fencing_token().unwrap();
     guard.release().await.unwrap();
 
-    let mut tx = begin(&mut raw).await;
+    let mut tx = begin::<Sqlite>(&mut raw).await;
     let lock = locks.acquire_in(&mut *tx, "k").await.unwrap();
     assert!(lock.fencing_token() > first);
     let lease = leases
@@ -55,12 +51,12 @@ async fn readers_and_permits_keep_transactions_out() {
     let place = Place::new();
     let (leases, mut raw) = (place.open().await, connect(&place).await);
     let reader = leases.request("k").shared().acquire().await.unwrap();
-    let mut tx = begin(&mut raw).await;
+    let mut tx = begin::<Sqlite>(&mut raw).await;
     let locks = TransactionLocks::new();
     assert_eq!(locks.try_acquire_in(&mut *tx, "k").await.unwrap(), None);
     drop(tx);
     reader.release().await.unwrap();
-    let mut tx = begin(&mut raw).await;
+    let mut tx = begin::<Sqlite>(&mut raw).await;
     locks.acquire_in(&mut *tx, "k").await.unwrap();
 }
 
@@ -69,11 +65,11 @@ async fn the_tables_are_made_in_the_transaction() {
     let place = Place::new();
     let mut raw = connect(&place).await;
     let locks = TransactionLocks::new();
-    let mut tx = begin(&mut raw).await;
+    let mut tx = begin::<Sqlite>(&mut raw).await;
     let first = locks.acquire_in(&mut *tx, "k").await.unwrap();
     pass(&mut *tx, "r", first.fencing_token()).await;
     tx.rollback().await.unwrap();
-    let mut tx = begin(&mut raw).await;
+    let mut tx = begin::<Sqlite>(&mut raw).await;
     let second = locks.acquire_in(&mut *tx, "k").await.unwrap();
     assert!(second.fencing_token() > first.fencing_token());
     pass(&mut *tx, "r", second.fencing_token()).await;
@@ -93,7 +89,7 @@ async fn a_transaction_that_only_reads_may_come_too_late_to_write() {
         .fetch_all(&mut *late)
         .await
         .unwrap();
-    let mut tx = begin(&mut one).await;
+    let mut tx = begin::<Sqlite>(&mut one).await;
     locks.acquire_in(&mut *tx, "a").await.unwrap();
     assert_eq!(locks.try_acquire_in(&mut *late, "b").await.unwrap(), None);
     tx.commit().await.unwrap();
