@@ -27,7 +27,6 @@ async fn assert_clean(place: &Place, locks: &Sqlite, polls: usize) {
     sql.execute("ROLLBACK").await.unwrap();
 }
 
-/// A future dropped at any point does not leave the file locked.
 #[tokio::test]
 async fn what_is_dropped_leaves_no_transaction() {
     let place = Place::new();

@@ -8,7 +8,6 @@ use lock_testkit::history::What;
 use lock_testkit::taker::{Taker, TakerProcess};
 use polylock_core::prelude::*;
 
-/// A process is killed during a write: its lease ends, and the database is intact.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_intact_after_processes_were_killed_at_any_time() {
     let place = Place::new();

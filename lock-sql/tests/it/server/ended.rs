@@ -121,7 +121,6 @@ async fn a_login_that_outlasts_an_attempt_to_renew_costs_no_lease(site: Site) {
 
 leases!(a_login_that_outlasts_an_attempt_to_renew_costs_no_lease);
 
-/// Waiters whose session is ended wait on in another one.
 async fn a_waiter_whose_session_is_ended_waits_on(site: Site) {
     let (holder, waiter) = (site.open().await, site.open().await);
     let guard = take(&holder, "job").await;

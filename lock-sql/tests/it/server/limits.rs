@@ -30,7 +30,6 @@ async fn a_wait_outlasts_limits(site: Site) {
     next.release().await.expect("it is released");
 }
 
-/// An administrator's limits for sessions without work do not end those that hold locks.
 async fn short_limits_for_idle_sessions_cost_no_lock(site: Site) {
     let locks = site.open().await;
     let guard = take(&locks, "job").await;

@@ -99,7 +99,6 @@ async fn a_restart_that_all_holders_learn_of_costs_no_timeout(site: Site) {
 
 sessions!(a_restart_that_all_holders_learn_of_costs_no_timeout);
 
-/// A wait goes on after the restart, within its timeout.
 async fn a_waiter_outlasts_a_restart(site: Site) {
     let site = durable(&site);
     let (holder, waiter) = (site.open().await, site.open().await);

@@ -171,7 +171,6 @@ async fn a_full_mariadb_is_unavailable() {
     a_full_server_is_unavailable::<sqlx::MySqlConnection>(sites).await;
 }
 
-/// Many clients that come back at once after an outage are all served.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_clients_is_served() {
     let server = Arc::new(PostgresServer::start(

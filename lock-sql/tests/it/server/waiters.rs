@@ -147,7 +147,6 @@ on!(
     waiters_for_held_locks_keep_no_client_from_a_free_lock: postgres_advisory, mariadb_advisory
 );
 
-/// A waiter behind a transaction gets the lock when that ends.
 async fn a_waiter_gets_what_a_transaction_releases(site: Site) {
     let locks = site.open().await;
     let held = hold(&site, vec!["job".to_owned()]).await;
