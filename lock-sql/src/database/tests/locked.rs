@@ -6,11 +6,9 @@ use polylock_core::{LeaseState, LostReason, Mode, RenewalRequest, TtlRule};
 use tokio::time::sleep;
 
 use super::{ALONE, Client, TTL, databases, id, key};
-use crate::error::{SqlCause, SqlFailure};
+use crate::error::SqlCause;
 use crate::store::LeaseStore as _;
 use crate::wire::Sql;
-
-type State = Result<LeaseState, SqlFailure>;
 
 /// Runs a statement in a transaction, which ends with the value.
 pub(super) async fn begin(url: &str, statement: &str) -> Client {
@@ -35,17 +33,6 @@ pub(super) fn renewal_after(name: &str, micros: u32) -> String {
         "UPDATE polylock_locks SET expires_at = expires_at + {micros}
          WHERE kind = 1 AND lock_key = '{name}'"
     )
-}
-
-/// A renewal that has to wait until a transaction commits.
-async fn renew_beside(client: &Client, other: Client, due: RenewalRequest) -> State {
-    let due = [due];
-    let commit = async {
-        sleep(Duration::from_millis(300)).await;
-        other.sql("COMMIT").await;
-    };
-    let (mut states, ()) = tokio::join!(client.store.renew_all(&due), commit);
-    states.remove(0)
 }
 
 pub(super) fn rows(name: &str, slot: u8) -> String {
@@ -117,8 +104,8 @@ async fn a_renewal_that_still_waits_for_its_row_has_an_unknown_outcome() {
     }
 }
 
-/// By how many microseconds the end of a lease moves, exclusive and shared, while its renewal waits for
-/// another transaction.
+/// By how many microseconds the end of a lease moves, exclusive and shared, while its renewal waits until
+/// another transaction commits.
 async fn moved(other: impl Fn(&str) -> String, change: impl Fn(&mut RenewalRequest)) -> Vec<i64> {
     let mut moved = Vec::new();
     for url in databases() {
@@ -127,9 +114,14 @@ async fn moved(other: impl Fn(&str) -> String, change: impl Fn(&mut RenewalReque
             let end = end(name, slot);
             let before = client.number(&end).await;
             let other = begin(&url, &other(name)).await;
-            let mut due = due(name, n);
-            change(&mut due);
-            let state = renew_beside(&client, other, due).await;
+            let mut due = [due(name, n)];
+            change(&mut due[0]);
+            let commit = async {
+                sleep(Duration::from_millis(300)).await;
+                other.sql("COMMIT").await;
+            };
+            let (mut states, ()) = tokio::join!(client.store.renew_all(&due), commit);
+            let state = states.remove(0);
             assert_eq!(state.expect("it is renewed"), LeaseState::Held, "{name}");
             moved.push(client.number(&end).await - before);
         }
