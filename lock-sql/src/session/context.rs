@@ -138,24 +138,6 @@ impl Advisory {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_hash_tells_keys_and_tables_apart() {
-        let lock = |scope: &str, key: &str| Advisory::of(scope, &LockKey::new(key).unwrap());
-        let locks = [
-            lock("a", "k"),
-            lock("a", "K"),
-            lock("b", "k"),
-            lock("ak", "k"),
-        ];
-        for (at, one) in locks.iter().enumerate() {
-            for other in &locks[..at] {
-                assert_ne!(one.number(), other.number());
-                assert_ne!(one.name(), other.name());
-            }
-        }
-        assert!(locks[0].name().len() <= 64);
-    }
-
     /// Clients of all versions exclude each other by these, and no two keys have the same one by chance:
     /// `printf 'test.polylock_locks\0orders/42' | sha256sum` says them.
     #[test]
