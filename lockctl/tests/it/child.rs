@@ -235,17 +235,6 @@ fn a_command_that_slept_through_its_lease_does_not_go_on() {
 }
 
 #[test]
-fn a_stopped_lockctl_notices_that_its_lock_is_gone() {
-    let place = Place::new();
-    let mut process = place.holder("--ttl 1s k");
-    process.signal(Signal::STOP);
-    place.until_free("k");
-    process.signal(Signal::CONT);
-    process.expect(79);
-    assert_dead(place.pid());
-}
-
-#[test]
 fn a_command_that_ended_after_its_lease_is_not_a_success() {
     let place = Place::new();
     let mut process = place.hold("--ttl 1s k", UNTIL_GO);
