@@ -2,18 +2,20 @@
 //!
 //! Needs the rights to make network namespaces.
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use lock_testkit::history::{HistoryEvent, What};
 use lock_testkit::network::{Network, NetworkHost};
-use lock_testkit::servers::{RedisOptions, RedisSentinels, RedisServer, Reply};
+use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, RedisServer, Reply};
 use lock_testkit::taker::{Taker, TakerProcess};
 
-use crate::support::{SOON, info, key, until};
+use crate::support::{SOON, key, until};
 
 /// Long enough for a lease to outlast the fail-over, so that the new master knows it.
 const TTL: Duration = Duration::from_secs(6);
+
+/// The lock. Its slot is in the first third of them.
+const NAME: &str = "b";
 
 /// The deadline of all waits in a test.
 const TIMEOUT: Duration = Duration::from_secs(40);
@@ -49,7 +51,7 @@ impl Sides {
 
 fn take(host: &NetworkHost, url: &str) -> TakerProcess {
     let taker = Taker::example("redis-taker", url).with_prefix(host.prefix());
-    let take = taker.take(&key("a")).with_ttl(TTL).with_wait(TIMEOUT);
+    let take = taker.take(&key(NAME)).with_ttl(TTL).with_wait(TIMEOUT);
     take.spawn().expect("it starts")
 }
 
@@ -143,56 +145,14 @@ async fn acks_of_replicas_on_its_side_do_not_keep_a_lock_for_ever() {
 /// After this time without the others a master of the cluster takes no writes any more.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Three masters, the first of which has nearly all slots and a replica on another host.
-async fn cluster(sides: &Sides) -> [RedisServer; 4] {
+/// Three masters, the first of which has the slot of the lock and a replica on another host.
+fn cluster(sides: &Sides) -> RedisCluster {
     let (small, [first, second]) = (&sides.small, &sides.large);
-    let node = |host: &NetworkHost, bus: u16| {
-        let timeout = NODE_TIMEOUT.as_millis().to_string();
-        let options = RedisOptions::new().with_host(host);
-        let options = options.with_config("cluster-enabled", "yes");
-        let options = options.with_config("cluster-port", &bus.to_string());
-        RedisServer::start(options.with_config("cluster-node-timeout", &timeout))
-    };
-    let nodes = [(small, 7001), (first, 7002), (second, 7003), (first, 7004)];
-    let nodes = nodes.map(|(host, bus)| (node(host, bus), host.address(), bus));
-    let done = |server: &RedisServer, words: &[&str]| {
-        let reply = server.command(words);
-        assert_eq!(reply.text().as_deref(), Some("OK"), "{words:?}: {reply:?}");
-    };
-    let slots = [("2", "16383"), ("0", "0"), ("1", "1")];
-    for ((server, ..), (from, to)) in nodes.iter().zip(slots) {
-        done(server, &["CLUSTER", "ADDSLOTSRANGE", from, to]);
-    }
-    for (server, address, bus) in &nodes[1..] {
-        let of: (&str, &str, &str) = (
-            &address.to_string(),
-            &server.port().to_string(),
-            &bus.to_string(),
-        );
-        done(&nodes[0].0, &["CLUSTER", "MEET", of.0, of.1, of.2]);
-    }
-    let id = nodes[0].0.command(&["CLUSTER", "MYID"]).text();
-    let id = id.expect("an id");
-    let replica = &nodes[3].0;
-    until("the replica knows its master", || {
-        let reply = replica.command(&["CLUSTER", "REPLICATE", &id]);
-        reply.text().as_deref() == Some("OK")
-    })
-    .await;
-    let is_whole = |server: &RedisServer| {
-        let info = server.command(&["CLUSTER", "INFO"]).text();
-        let info = info.unwrap_or_default();
-        info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:4")
-    };
-    until("a cluster", || {
-        nodes.iter().all(|(server, ..)| is_whole(server))
-    })
-    .await;
-    until("the replica has the data", || {
-        info(replica, "master_link_status") == "up"
-    })
-    .await;
-    nodes.map(|(server, _, _): (_, Ipv4Addr, _)| server)
+    let timeout = NODE_TIMEOUT.as_millis().to_string();
+    let options = RedisOptions::new().with_config("cluster-node-timeout", &timeout);
+    let cluster = RedisCluster::start_on(&[small, first, second], &[first], &options);
+    assert_eq!(cluster.owner_of(cluster.slot_of(NAME)), 0);
+    cluster
 }
 
 fn of(nodes: &[RedisServer], parameters: &str) -> String {
@@ -201,14 +161,14 @@ fn of(nodes: &[RedisServer], parameters: &str) -> String {
 }
 
 /// Whether the masters on the larger side have the replica in the place of its master.
-fn has_moved(nodes: &[RedisServer; 4]) -> bool {
+fn has_moved(nodes: &[RedisServer]) -> bool {
     let address = nodes[3].address();
     nodes[1..3].iter().all(|node| {
         let known = node.command(&["CLUSTER", "NODES"]).text();
         let known = known.unwrap_or_default();
         let mut lines = known.lines();
         lines.any(|line| {
-            line.contains(&*address) && line.contains("master") && line.ends_with("2-16383")
+            line.contains(&*address) && line.contains("master") && line.ends_with(" 0-5460")
         })
     })
 }
@@ -216,7 +176,7 @@ fn has_moved(nodes: &[RedisServer; 4]) -> bool {
 #[tokio::test]
 async fn a_master_without_its_cluster_keeps_a_lock_for_the_node_timeout_and_a_lease() {
     let sides = Sides::new();
-    let nodes = cluster(&sides).await;
+    let nodes = cluster(&sides);
     let urls = [&*of(&nodes[..3], ""), &of(&nodes[1..3], "")];
     let overlap = overlap_of(&sides, urls, || has_moved(&nodes)).await;
     // The last renewal that the old master takes, and the last one that the new one has.
@@ -230,7 +190,7 @@ async fn a_master_without_its_cluster_keeps_a_lock_for_the_node_timeout_and_a_le
 #[tokio::test]
 async fn acks_keep_a_lock_of_a_cluster_from_two_holders() {
     let sides = Sides::new();
-    let nodes = cluster(&sides).await;
+    let nodes = cluster(&sides);
     let urls = [
         &*of(&nodes[..3], "&min-replica-acks=1"),
         &of(&nodes[1..3], ""),

@@ -10,7 +10,7 @@ use super::{RedisOptions, RedisServer, Reply};
 use crate::network::NetworkHost;
 use crate::proxy::Proxy;
 
-/// A Redis Cluster: its masters, and after them its replicas.
+/// A Redis Cluster: its masters, and after them its replicas, in the order of their masters.
 ///
 /// A master that is [restarted](super::ServerProcess::restart) refuses writes for 2 s, as Redis does.
 #[derive(Debug)]
