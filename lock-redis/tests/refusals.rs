@@ -429,6 +429,8 @@ async fn what_is_no_redis_is_named() {
         (b"J\0\0\0\x0a5.5.5-10.11.6-MariaDB\0", "MySQL or MariaDB"),
         (b"\x15\x03\x01\0\x02\x02\x50", "TLS only: use rediss:"),
         (b"220 mail.example\r\n", "says \"220 mail.example\""),
+        // One that closes connections is not guessed at.
+        (b"", "cannot connect to"),
     ] {
         let port = stranger(says).await;
         let error = Redis::connect(RedisConfig::new("127.0.0.1", port)).await;
@@ -437,13 +439,6 @@ async fn what_is_no_redis_is_named() {
         let place = format!("127.0.0.1:{port}");
         assert!(error.to_string().contains(&place), "{error}");
     }
-}
-
-#[tokio::test]
-async fn a_server_that_closes_connections_is_not_guessed_at() {
-    let port = stranger(b"").await;
-    let error = Redis::connect(RedisConfig::new("127.0.0.1", port)).await;
-    assert_unavailable(&error.expect_err("it closes"), "cannot connect to");
 }
 
 #[cfg(feature = "tls")]
