@@ -2,19 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::support::{Place, SOON, ms, request, take};
+use crate::support::{Place, SOON, idle, ms, request, take};
 use lock_testkit::polled;
 use lock_testkit::proxy::{Fate, Planned};
 use polylock_core::{DistributedLock, Mode};
-use polylock_redis::Redis;
 use tokio::time::Instant;
-
-async fn idle(locks: &Arc<Redis>) {
-    assert!(
-        locks.shutdown(SOON * 2).await,
-        "background work does not end"
-    );
-}
 
 /// The acquisition and its release take two connections, and the first is slow. Dropped late, the
 /// connection has been given up.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::support::{
     SOON, TTL, acquire, any_id, assert_error, assert_replaced, attempt, commands, granted, info,
-    key, look, ms, noted_waiters, of_cluster, of_sentinels, open, pass, release, request,
+    key, look, ms, noted, noted_waiters, of_cluster, of_sentinels, open, pass, release, request,
     stays_held, take, until, waiting, within,
 };
 
@@ -136,10 +136,7 @@ async fn a_fail_over_keeps_what_is_replicated_and_serves_waiters() {
     let config = of_sentinels(&servers);
     let clients = [open(config.clone()).await, open(config).await];
     let recorder = Recorder::new();
-    let held = recorder
-        .acquire(&clients[0], &long("a"))
-        .await
-        .expect("it is granted");
+    let held = noted(&recorder, &clients[0], &long("a")).await;
     let tasks = noted_waiters(&clients, &recorder, requests(10));
     queued(&servers.servers()[0], 10).await;
     servers.wait_for_replica();
@@ -264,10 +261,7 @@ async fn a_slot_that_moves_takes_its_lock_and_its_queue_along() {
     let recorder = Recorder::new();
     let from = cluster.owner_of(slot);
     let to = (from + 1) % 3;
-    let held = recorder
-        .acquire(&clients[0], &long("a"))
-        .await
-        .expect("it is granted");
+    let held = noted(&recorder, &clients[0], &long("a")).await;
     let tasks = noted_waiters(&clients, &recorder, requests(10));
     queued(&cluster[from], 10).await;
     cluster.move_slot(slot, to);

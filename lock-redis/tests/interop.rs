@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use self::Order::{Acquire, Release};
 use crate::support::{
-    Place, SOON, TTL, assert_error, assert_took, attempt, granted, loss, ms, release, release_lost,
-    request, take, within,
+    Place, SOON, TTL, assert_error, assert_took, attempt, granted, key, loss, ms, release,
+    release_lost, request, take, within,
 };
 
 /// The release of that family: compare and delete.
@@ -111,10 +111,7 @@ async fn exclude_each_other(place: &Place, mut foreign: impl FnMut(Order) -> boo
     assert!(foreign(Acquire), "a free lock is taken");
     assert_error(&locks, &attempt("a"), ErrorKind::Contended).await;
     let admin = locks.admin().expect("it has an administration");
-    let seen = admin
-        .inspect(&crate::support::key("a"))
-        .await
-        .expect("it answers");
+    let seen = admin.inspect(&key("a")).await.expect("it answers");
     assert_eq!(seen.expect("it is held").holders.len(), 1);
     // Their release sends no notification, so our waiter gets the lock within a heartbeat.
     let waiter = place.waiter(&locks, within(request("a"), SOON)).await;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::support::{
     ALIVE, Place, SOON, TTL, assert_error, assert_took, attempt, granted, is_kind, key, lease,
-    loss, ms, open, pass, release, request, take, until, waiting, within,
+    loss, ms, noted, open, pass, release, request, take, until, waiting, within,
 };
 
 /// Bytes of a command on its way.
@@ -135,10 +135,7 @@ async fn black_hole(direction: Direction) {
         place.elsewhere().await,
     );
     let recorder = Recorder::new();
-    let held = recorder
-        .acquire(&locks, &request("a"))
-        .await
-        .expect("it is granted");
+    let held = noted(&recorder, &locks, &request("a")).await;
     let blocked = take(&other, "b").await;
     let waits = place.waiter(&waiter, within(request("b"), SOON * 3)).await;
     place.proxy().hold(direction);

@@ -17,7 +17,8 @@ use tokio::time::Instant;
 
 use crate::support::{
     ALIVE, Place, SOON, TTL, acquire, assert_error, assert_took, break_lock, granted, key, lease,
-    loss, ms, of_cluster, of_sentinels, open, release, request, take, until, waiting, within,
+    loss, ms, noted, of_cluster, of_sentinels, open, release, request, take, until, waiting,
+    within,
 };
 
 #[tokio::test]
@@ -32,10 +33,7 @@ async fn a_message_that_is_lost_late_or_doubled_costs_no_more_than_a_heartbeat()
     for (fate, beat) in fates.into_iter().cycle().take(9) {
         // A heartbeat is a fifth of the ttl, and a second at most.
         let ttl = beat * 5;
-        let guard = recorder
-            .acquire(&other, &request("a"))
-            .await
-            .expect("it is granted");
+        let guard = noted(&recorder, &other, &request("a")).await;
         let next = {
             let (locks, recorder) = (Arc::clone(&locks), recorder.clone());
             let one = within(request("a").with_ttl(ttl), SOON);
@@ -46,11 +44,7 @@ async fn a_message_that_is_lost_late_or_doubled_costs_no_more_than_a_heartbeat()
         let began = Instant::now();
         guard.release().await.expect("it is released");
         let next = granted(next).await;
-        assert!(
-            began.elapsed() < beat + ms(1_000),
-            "{fate:?}: {:?}",
-            began.elapsed()
-        );
+        assert_took(&format!("{fate:?}"), began, ..beat + ms(1_000));
         next.renew().await.expect("it is its own");
         next.release().await.expect("it is released");
         place.proxy().clear();
@@ -63,10 +57,7 @@ async fn a_message_that_is_lost_late_or_doubled_costs_no_more_than_a_heartbeat()
 async fn a_grant_that_is_told_after_its_lease_makes_no_guard() {
     let (place, locks, other) = Place::with_clients().await;
     let recorder = Recorder::new();
-    let guard = recorder
-        .acquire(&other, &request("a"))
-        .await
-        .expect("it is granted");
+    let guard = noted(&recorder, &other, &request("a")).await;
     let next = {
         let (locks, recorder) = (Arc::clone(&locks), recorder.clone());
         let one = within(lease("a"), SOON * 3);

@@ -3,7 +3,7 @@
 use std::fs;
 
 use lock_testkit::servers::{Fsync, RedisOptions};
-use polylock_core::{DistributedLock, ErrorKind, LockGuard};
+use polylock_core::{ErrorKind, LockGuard};
 use tokio::time::Instant;
 
 use crate::support::{
@@ -49,11 +49,7 @@ async fn renewed(guard: &LockGuard) {
 }
 
 async fn held(place: &Place) -> LockGuard {
-    let locks = place.client().await;
-    locks
-        .acquire(&long("a"))
-        .await
-        .expect("a free lock is granted")
+    acquire(&*place.client().await, &long("a")).await
 }
 
 #[tokio::test]

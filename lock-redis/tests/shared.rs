@@ -1,22 +1,16 @@
 //! Locks with several holders: limits are compared, and old entries are removed.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LeaseState, Mode};
 
 use crate::support::{
-    Place, SOON, acquire, assert_error, attempt, granted, key, lease, release, request, take,
-    waiting, within,
+    Place, SOON, acquire, assert_error, attempt, granted, key, lease, permits, release, request,
+    take, waiting, within,
 };
 
 fn shared(name: &str) -> AcquireRequest {
     request(name).with_mode(Mode::Shared)
-}
-
-fn permit(name: &str, limit: u32) -> AcquireRequest {
-    let limit = NonZeroU32::new(limit).expect("it is not zero");
-    request(name).with_mode(Mode::Permit { limit })
 }
 
 #[tokio::test]
@@ -25,7 +19,8 @@ async fn permits_of_several_limits_are_granted_in_order() {
     let held = take(&locks, "a").await;
     let mut waiters = Vec::new();
     for (limit, count) in [(2, 1), (1, 2), (3, 3)] {
-        waiters.push(waiting(&other, within(permit("a", limit), SOON)));
+        let permit = request("a").with_mode(permits(limit));
+        waiters.push(waiting(&other, within(permit, SOON)));
         place.queued("a", count).await;
     }
     let [two, one, three] = waiters.try_into().expect("three wait");

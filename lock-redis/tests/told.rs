@@ -1,6 +1,5 @@
 //! Holders are notified at once when an administrator breaks their lock.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -10,8 +9,8 @@ use polylock_core::{DistributedLock, LockGuard, LostReason, Mode};
 use tokio::time::Instant;
 
 use crate::support::{
-    Place, SOON, break_lock, loss, ms, of, of_cluster, of_sentinels, open, pass, request, until,
-    within,
+    Place, SOON, break_lock, loss, ms, of, of_cluster, of_sentinels, open, pass, permits, request,
+    until, within,
 };
 
 /// The first renewal is due after 40 s.
@@ -83,10 +82,7 @@ async fn a_break_reaches_the_holder_at_once() {
 async fn a_break_reaches_each_of_several_holders() {
     let server = RedisServer::start(RedisOptions::new());
     let (locks, other) = (open(of(&server)).await, open(of(&server)).await);
-    let two = Mode::Permit {
-        limit: NonZeroU32::MIN.saturating_add(1),
-    };
-    for mode in [Mode::Shared, two] {
+    for mode in [Mode::Shared, permits(2)] {
         let name = format!("{mode:?}");
         let first = held(&*locks, &name, mode).await;
         until("the client listens", || hears(&server)).await;

@@ -6,8 +6,9 @@ use lock_testkit::servers::{RedisNodes, RedisOptions};
 use polylock_core::{DistributedLock, ErrorKind, Fencing, Mode};
 use polylock_redis::{RedisConfig, Redlock};
 
+use super::nodes::open;
 use super::support::{
-    TTL, assert_error, assert_refused, ms, release, request, start, take, to, within,
+    TTL, assert_error, assert_refused, client, ms, release, request, start, take, to, within,
 };
 use crate::support::rights;
 
@@ -33,9 +34,8 @@ async fn what_is_no_quorum_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn fencing_is_best_effort() {
     let nodes = start(3);
-    let locks = Redlock::connect(to(&nodes)).await;
-    let capabilities = locks.expect("it connects").capabilities();
-    assert_eq!(capabilities.fencing, Fencing::BestEffort);
+    let fencing = client(&nodes).await.capabilities().fencing;
+    assert_eq!(fencing, Fencing::BestEffort);
 }
 
 #[tokio::test]
@@ -72,8 +72,7 @@ async fn the_listed_rights_are_enough() {
     let config = to(&nodes)
         .with_login("locks", "secret")
         .with_rejoin_delay(TTL);
-    let locks = Redlock::connect(config.expect("it is in range")).await;
-    let locks = locks.expect("it connects");
+    let locks = open(config.expect("it is in range")).await;
     let (exclusive, reader) = (request("lock:a"), request("lock:a").with_mode(Mode::Shared));
     let first = take(&locks, "lock:a").await;
     assert_refused(&locks, reader.clone(), ErrorKind::Contended).await;
@@ -99,7 +98,6 @@ async fn the_listed_rights_are_enough() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retention_without_end_keeps_no_lock_from_being_acquired() {
     let nodes = start(3);
-    let locks = Redlock::connect(to(&nodes).with_retention(Duration::MAX)).await;
-    let locks = locks.expect("it connects");
+    let locks = open(to(&nodes).with_retention(Duration::MAX)).await;
     release(take(&locks, "a").await).await;
 }

@@ -70,10 +70,8 @@ async fn clients_that_see_different_majorities_exclude_each_other() {
     let summary = Checker::new().check(&recorder.events()).assert_clean();
     assert_eq!(summary.grants, 60);
     for client in &clients {
-        assert!(
-            client.locks.shutdown(SOON).await,
-            "background work does not end"
-        );
+        let is_idle = client.locks.shutdown(SOON).await;
+        assert!(is_idle, "background work does not end");
     }
     release(take(&*client(&nodes).await, "a").await).await;
 }
@@ -108,9 +106,7 @@ async fn one_of_three_clients_that_try_at_once_gets_the_lock() {
         release(guard).await;
     }
     for client in &clients {
-        assert!(
-            client.locks.shutdown(SOON).await,
-            "background work does not end"
-        );
+        let is_idle = client.locks.shutdown(SOON).await;
+        assert!(is_idle, "background work does not end");
     }
 }

@@ -13,6 +13,7 @@ use super::support::{
     SOON, TTL, acquire, assert_error, assert_refused, assert_took, lease, loss_by_renewal, ms,
     once, release, request, start, stays_held, take, to, token, until, within,
 };
+use crate::support::waiting;
 
 const DELAY: Duration = Duration::from_secs(2);
 
@@ -231,11 +232,7 @@ async fn no_min_hold_of_a_lock_that_is_handed_over_outlasts_the_delay() {
     let nodes = start(3);
     let queue = Arc::new(LocalQueue::new(careful(&nodes).await));
     let guard = acquire(&*queue, &within(request("a"), TIMEOUT)).await;
-    let (next, too_long) = (
-        Arc::clone(&queue),
-        request("a").with_min_hold(DELAY + ms(1)),
-    );
-    let next = tokio::spawn(async move { next.acquire(&too_long).await });
+    let next = waiting(&queue, request("a").with_min_hold(DELAY + ms(1)));
     tokio::task::yield_now().await;
     release(guard).await;
     let error = next.await.expect("no panic").expect_err("it is refused");
@@ -247,13 +244,8 @@ async fn a_user_without_info_is_denied() {
     let rules = "on >secret ~* &* +@all -info";
     let nodes = RedisNodes::start(3, &RedisOptions::new().with_user("locks", rules));
     let config = to(&nodes).with_login("locks", "secret");
-    let locks = open(
-        config
-            .clone()
-            .with_rejoin_delay(DELAY)
-            .expect("it is in range"),
-    )
-    .await;
+    let delayed = config.clone().with_rejoin_delay(DELAY);
+    let locks = open(delayed.expect("it is in range")).await;
     let _error = assert_error(&locks, &within(request("a"), TIMEOUT), ErrorKind::Denied).await;
     // Without a delay the right is not needed.
     release(take(&*open(config).await, "a").await).await;

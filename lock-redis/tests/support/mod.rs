@@ -11,8 +11,10 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_testkit::history::Recorder;
-pub(crate) use lock_testkit::locks::{acquire, assert_error, granted, key, ms, release, waiting};
+use lock_testkit::history::{Recorded, Recorder};
+pub(crate) use lock_testkit::locks::{
+    acquire, assert_error, granted, key, ms, permits, release, waiting,
+};
 use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
 use polylock_core::engine::{LeaseId, OsEntropy};
 use polylock_core::{
@@ -110,6 +112,22 @@ pub(crate) async fn assert_replaced(first: LockGuard, second: LockGuard) {
     release_lost(first).await;
     second.renew().await.expect("the second holder keeps it");
     release(second).await;
+}
+
+/// Waits until a client has nothing more to do.
+pub(crate) async fn idle(locks: &Redis) {
+    let is_idle = locks.shutdown(SOON * 2).await;
+    assert!(is_idle, "background work does not end");
+}
+
+/// Takes a lock, and notes that.
+pub(crate) async fn noted(
+    recorder: &Recorder,
+    locks: &Redis,
+    request: &AcquireRequest,
+) -> Recorded {
+    let granted = recorder.acquire(locks, request).await;
+    granted.expect("it is granted")
 }
 
 /// Waiters of several clients, with what each of them does noted.

@@ -10,7 +10,7 @@ use polylock_redis::{Redis, RedisConfig};
 use tokio::task::JoinHandle;
 
 use super::requests::{kind_of, load_scripts};
-use super::{SOON, attempt, of, open, until, waiting};
+use super::{attempt, idle, of, open, until, waiting};
 
 /// A server of its own with a proxy before it.
 #[derive(Debug)]
@@ -142,10 +142,7 @@ impl Place {
     /// Waits until the clients have nothing more to do, and asserts that nothing is left of a lock.
     pub(crate) async fn assert_nothing_left(&self, clients: &[&Arc<Redis>], name: &str) {
         for client in clients {
-            assert!(
-                client.shutdown(SOON * 2).await,
-                "background work does not end"
-            );
+            idle(client).await;
         }
         let remains = self.remains(name);
         assert!(remains.is_empty(), "{remains:?}");
