@@ -56,7 +56,6 @@ async fn a_lock_that_is_broken_before_its_token_is_drawn_is_not_granted() {
     }
 }
 
-/// `inspect` shows a holder with its token, at the latest after the first renewal.
 #[tokio::test]
 async fn a_token_is_shown_after_the_first_renewal() {
     let place = Place::new();

@@ -412,7 +412,6 @@ async fn a_thousand_waiting_tasks_are_two_connections() {
     place.assert_nothing_left(&[&holder], "a").await;
 }
 
-/// Waiters that died behind one that lives for long.
 #[tokio::test]
 async fn dead_waiters_behind_a_live_one_go() {
     let place = Place::new();

@@ -1,5 +1,5 @@
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisServer};
-use polylock_core::{Error, ErrorKind};
+use polylock_core::ErrorKind;
 
 use super::*;
 
@@ -130,9 +130,7 @@ async fn half_a_cluster_is_down() {
 async fn one_server_is_no_cluster() {
     let server = RedisServer::start(RedisOptions::new());
     let config = by_url(&format!("redis-cluster://127.0.0.1:{}", server.port()));
-    let told = Arc::new(Told::default());
-    let failure = connect(&config, told, &Engine::of_this_process("redis")).await;
-    let error = Error::from(failure.unwrap_err());
+    let error = refused(&config).await;
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     assert!(error.message().contains("redis://"), "{error}");
 }

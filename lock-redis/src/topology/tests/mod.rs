@@ -11,8 +11,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use lock_testkit::servers::RedisServer;
-use polylock_core::LockUrl;
 use polylock_core::engine::Engine;
+use polylock_core::{Error, LockUrl};
 use tokio::time::{Instant, sleep};
 
 use super::{Call, ConnectionEvents, Topology, connect};
@@ -70,6 +70,13 @@ pub(crate) async fn open(config: &RedisConfig) -> (Arc<dyn Topology>, Arc<Told>)
     let (events, engine) = (Arc::clone(&told), Engine::of_this_process("redis"));
     let connected = connect(config, events, &engine).await;
     (connected.expect("it connects"), told)
+}
+
+/// The error of a connection that is refused.
+pub(super) async fn refused(config: &RedisConfig) -> Error {
+    let (told, engine) = (Arc::new(Told::default()), Engine::of_this_process("redis"));
+    let refused = connect(config, told, &engine).await;
+    refused.unwrap_err().into()
 }
 
 /// A request that a server refuses.

@@ -1,5 +1,5 @@
 use lock_testkit::servers::RedisSentinels;
-use polylock_core::{Error, ErrorKind};
+use polylock_core::ErrorKind;
 
 use super::*;
 
@@ -74,9 +74,7 @@ async fn some_sentinels_may_be_down() {
 async fn an_unknown_master_is_an_error() {
     let servers = RedisSentinels::start_light();
     let config = by_url(&servers.url().replace("/main", "/other"));
-    let told = Arc::new(Told::default());
-    let failure = connect(&config, told, &Engine::of_this_process("redis")).await;
-    let error = Error::from(failure.unwrap_err());
+    let error = refused(&config).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().contains("\"other\""), "{error}");
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use lock_testkit::servers::{RedisOptions, RedisServer};
-use polylock_core::{Error, ErrorKind};
+use polylock_core::ErrorKind;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 

@@ -1,18 +1,12 @@
 use lock_testkit::servers::{
     ClientCertificate, RedisOptions, RedisServer, ServerCertificate, TestCertificates,
 };
-use polylock_core::{Error, ErrorKind};
+use polylock_core::ErrorKind;
 
 use super::*;
 
 fn start(files: &TestCertificates, clients: ClientCertificate) -> RedisServer {
     RedisServer::start(RedisOptions::new().with_tls(files, clients))
-}
-
-async fn refused(config: &RedisConfig) -> Error {
-    let told = Arc::new(Told::default());
-    let engine = Engine::of_this_process("redis");
-    connect(config, told, &engine).await.unwrap_err().into()
 }
 
 #[tokio::test]
