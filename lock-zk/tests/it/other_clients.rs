@@ -8,8 +8,8 @@ use polylock_zk::{Compat, ZooKeeper};
 use tokio::task::JoinHandle;
 
 use crate::support::{
-    Foreign, Place, Recipe, SESSION, SOON, THEIR_SESSION, assert_error, attempt, granted, key, ms,
-    open, release, request, seen, take, timed, until,
+    Foreign, Place, Recipe, SESSION, SOON, assert_error, attempt, granted, key, ms, open, release,
+    request, seen, take, timed, until,
 };
 
 /// The contenders: our clients with the node names of one library, and kazoo with the recipe of another.
@@ -189,23 +189,6 @@ async fn readers_and_writers_of_kazoo_and_ours_keep_to_the_same_rules() {
 async fn readers_and_writers_of_curator_and_ours_keep_to_the_same_rules() {
     let (reader, writer) = (Recipe::Curator("Reader"), Recipe::Curator("Writer"));
     readers_and_writers(Compat::CuratorReadWrite, reader, writer).await;
-}
-
-#[tokio::test]
-async fn a_client_that_is_killed_frees_the_lock_with_its_session() {
-    for (compat, recipe) in [(Compat::Kazoo, LOCK), CURATOR[0]] {
-        let place = Place::new().await;
-        let locks = ours(&place, compat).await;
-        let mut doomed = theirs(&place, recipe, "doomed").await;
-        doomed.take().await;
-        let waiter = place.waiter(&locks, request("a")).await;
-        doomed.kill();
-        let (guard, took) = timed(granted(waiter)).await;
-        // A heartbeat of kazoo is a third of its timeout old at most.
-        assert!(recipe != LOCK || took > THEIR_SESSION / 2, "{took:?}");
-        assert!(took < THEIR_SESSION + ms(2_000), "{took:?}");
-        release(guard).await;
-    }
 }
 
 fn taker(place: &Place) -> Taker {

@@ -16,7 +16,7 @@ pub(crate) struct Foreign {
 }
 
 /// A recipe of another client.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Recipe {
     /// A name that `CuratorMutex.java` knows.
     Curator(&'static str),
@@ -25,7 +25,7 @@ pub(crate) enum Recipe {
 }
 
 /// The time-out of their sessions: they are not to end because a machine is busy.
-pub(crate) const THEIR_SESSION: Duration = Duration::from_secs(5);
+const THEIR_SESSION: Duration = Duration::from_secs(5);
 
 impl Foreign {
     /// Starts one that contends in this directory; one of kazoo calls itself by this name.
@@ -88,12 +88,6 @@ impl Foreign {
 
     pub(crate) async fn release(&mut self) {
         assert!(is_yes(&self.order("release").await), "it has the lock");
-    }
-
-    /// SIGKILL.
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it is gone");
     }
 }
 

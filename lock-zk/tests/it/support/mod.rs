@@ -25,7 +25,7 @@ use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 use tokio::time::Instant;
 
 pub(crate) use self::{
-    foreign::{Foreign, Recipe, THEIR_SESSION},
+    foreign::{Foreign, Recipe},
     place::{Place, is_check, is_entry, is_exchange},
     rival::end_session,
     store::Store,
