@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
 use crate::support::{
-    Place, SESSION, SOON, admin, granted, key, loss, ms, permits, release, request, seen, take,
-    timed,
+    Place, SESSION, SOON, admin, granted, is_end, key, loss, ms, permits, release, request, seen,
+    take, timed,
 };
 
 fn noted(name: &str, note: &str) -> AcquireRequest {
@@ -67,7 +67,6 @@ async fn a_holder_that_is_downgraded_meanwhile_is_broken() {
     let place = Place::new().await;
     let (locks, other) = (place.client().await, place.with_timeout(SOON * 2).await);
     let mut guard = take(&locks, "a").await;
-    let is_end = |command: &Command| command.is("DELETE");
     let late = place.proxy().plan(is_end, Fate::LateRequest(ms(500)));
     let name = key("a");
     let breaking = admin(&other).break_lock(&name, "it hangs");

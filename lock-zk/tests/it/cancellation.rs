@@ -8,8 +8,8 @@ use tokio::runtime::{Builder, Runtime};
 use zookeeper_client::{Acl, AuthId, Permission};
 
 use crate::support::{
-    Place, SESSION, SOON, is_check, is_entry, is_exchange, key, loss, ms, release_clean, request,
-    take, until, waiting,
+    Place, SESSION, SOON, is_check, is_end, is_entry, is_exchange, key, loss, ms, release_clean,
+    request, take, until, waiting,
 };
 
 #[tokio::test]
@@ -109,7 +109,6 @@ async fn a_node_that_was_not_deleted_by_its_owner_was_lost() {
     until("its node is watched", async || !watches.seen().is_empty()).await;
     // The release looks for the node, at first in vain, and an operator comes before its delete.
     let lost = place.proxy().plan(is_check, Fate::LostReply(Then::Cut));
-    let is_end = |command: &Command| command.is("DELETE");
     let late = place.proxy().plan(is_end, Fate::LateRequest(ms(1_000)));
     let released = tokio::spawn(guard.release());
     late.met(SOON).await;

@@ -11,7 +11,7 @@ use polylock_zk::ZooKeeper;
 use tokio::time::Instant;
 
 use crate::support::{
-    Place, SOON, admin, assert_error, attempt, granted, handed_over, is_check, is_entry,
+    Place, SOON, admin, assert_error, attempt, granted, handed_over, is_check, is_end, is_entry,
     is_exchange, key, ms, permits, release_clean, request, take, token, until, waiting, within,
 };
 
@@ -374,7 +374,6 @@ async fn a_refusal_does_not_wait_for_a_server_that_has_gone_silent() {
     let place = Place::new().await;
     let (locks, other) = (place.patient().await, place.client().await);
     let holder = take(&other, "a").await;
-    let is_end = |command: &Command| command.is("DELETE");
     let planned = place.proxy().plan(is_end, Fate::LostRequest(Then::Silent));
     let began = Instant::now();
     assert_error(&locks, &attempt("a"), ErrorKind::Contended).await;

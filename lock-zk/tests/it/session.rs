@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use lock_testkit::proxy::{Command, Direction, Fate, Then};
+use lock_testkit::proxy::{Direction, Fate, Then};
 use polylock_core::{DistributedLock, ErrorKind, LostReason, Released};
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{Acl, AuthId, Permission};
 
 use crate::support::{
-    Place, SESSION, SOON, admin, end_session, granted, is_check, key, loss, ms, release,
+    Place, SESSION, SOON, admin, end_session, granted, is_check, is_end, key, loss, ms, release,
     release_clean, request, take, token, until, waiting, within,
 };
 
@@ -102,9 +102,7 @@ async fn a_release_without_an_answer_that_finds_nothing_has_an_unknown_outcome()
     let locks = place.patient().await;
     for fate in [Fate::LostReply(Then::Cut), Fate::LostRequest(Then::Cut)] {
         let guard = take(&locks, "a").await;
-        let planned = place
-            .proxy()
-            .plan(|command: &Command| command.is("DELETE"), fate);
+        let planned = place.proxy().plan(is_end, fate);
         let released = guard.release().await;
         assert_eq!(planned.struck(), 1, "{fate:?}");
         if fate == Fate::LostReply(Then::Cut) {
@@ -127,7 +125,6 @@ async fn a_release_without_an_answer_whose_session_ends_has_an_unknown_outcome()
     for fate in [Fate::LostReply(Then::Cut), Fate::LostRequest(Then::Cut)] {
         let guard = take(&locks, "a").await;
         let ended = session(&place, "a", 0).await;
-        let is_end = |command: &Command| command.is("DELETE");
         let planned = place.proxy().plan(is_end, fate);
         // The repeated request waits for another connection.
         place.proxy().refuse();
@@ -163,9 +160,8 @@ async fn a_break_without_an_answer_whose_session_ends_has_an_unknown_outcome() {
     let broken = take(&holder, "a").await;
     let _shows_its_session = take(&locks, "b").await;
     let ended = session(&place, "b", 0).await;
-    let is_deletion = |command: &Command| command.is("DELETE");
     let lost = Fate::LostReply(Then::Cut);
-    let planned = place.proxy().plan(is_deletion, lost);
+    let planned = place.proxy().plan(is_end, lost);
     // The repeated request waits for another connection.
     place.proxy().refuse();
     let breaking = tokio::spawn(async move { admin(&*locks).break_lock(&key("a"), "test").await });
@@ -188,7 +184,6 @@ async fn a_release_whose_retry_is_refused_has_an_unknown_outcome() {
     let locks = place.patient().await;
     let guard = take(&locks, "a").await;
     place.proxy().refuse();
-    let is_end = |command: &Command| command.is("DELETE");
     let lost = Fate::LostRequest(Then::Cut);
     let planned = place.proxy().plan(is_end, lost);
     let released = tokio::spawn(guard.release());

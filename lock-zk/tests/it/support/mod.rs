@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::{
     foreign::{Foreign, Recipe},
-    place::{Place, is_check, is_entry, is_exchange},
+    place::{Place, is_check, is_end, is_entry, is_exchange},
     rival::end_session,
     store::Store,
     tree::Tree,

@@ -175,6 +175,11 @@ pub(crate) fn is_entry(command: &Command) -> bool {
     command.is("CREATE") && command.arg(2) == "3"
 }
 
+/// The request by which a contender goes, or an operator deletes its node.
+pub(crate) fn is_end(command: &Command) -> bool {
+    command.is("DELETE")
+}
+
 /// A write that changes nothing.
 pub(crate) fn is_check(command: &Command) -> bool {
     command.is("MULTI") && command.arg(2) == "CHECK"
