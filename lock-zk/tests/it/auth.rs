@@ -6,9 +6,7 @@ use polylock_core::admin::Record;
 use polylock_core::{DistributedLock, ErrorKind, FencingToken};
 #[cfg(feature = "sasl")]
 use polylock_core::{LostReason, PasswordFile};
-use polylock_zk::NodeAccess;
-#[cfg(feature = "sasl")]
-use polylock_zk::ZooKeeperConfig;
+use polylock_zk::{NodeAccess, ZooKeeperConfig};
 
 #[cfg(feature = "sasl")]
 use crate::support::config;
@@ -24,16 +22,16 @@ fn patient(config: ZooKeeperConfig) -> ZooKeeperConfig {
     config.expect("in range")
 }
 
+/// A configuration with the login of a user.
+fn of_user(config: &ZooKeeperConfig, name: &str) -> ZooKeeperConfig {
+    let own = config.clone().with_digest_login(name, "pw");
+    own.expect("a user")
+}
+
 #[tokio::test]
 async fn another_identity_is_denied_the_locks() {
     let (_, config) = without_root();
-    let own = || {
-        config
-            .clone()
-            .with_digest_login("me", "pw")
-            .expect("a user")
-    };
-    let mine = open(own()).await;
+    let mine = open(of_user(&config, "me")).await;
     let guard = take(&mine, "a").await;
 
     let wrong = config.clone().with_digest_login("me", "typo");
@@ -43,7 +41,7 @@ async fn another_identity_is_denied_the_locks() {
         assert!(!error.is_retryable(), "{error}");
     }
 
-    let colleague = open(own()).await;
+    let colleague = open(of_user(&config, "me")).await;
     assert!(guard.is_held());
     release(guard).await;
     let _next = take(&colleague, "a").await;
@@ -52,11 +50,8 @@ async fn another_identity_is_denied_the_locks() {
 #[tokio::test]
 async fn readers_see_locks_and_take_none() {
     let (_, config) = without_root();
-    let own = config
-        .clone()
-        .with_digest_login("me", "pw")
-        .expect("a user");
-    let mine = open(own.with_access(NodeAccess::CreatorAndReaders)).await;
+    let own = of_user(&config, "me").with_access(NodeAccess::CreatorAndReaders);
+    let mine = open(own).await;
     let _guard = take(&mine, "a").await;
 
     let reader = open(config).await;
@@ -89,11 +84,8 @@ async fn identities_that_share_a_root_have_records_of_their_own() {
     let record = Record::new(FencingToken::new(7), "done");
     let mut clients = Vec::new();
     for name in ["me", "you"] {
-        let own = config
-            .clone()
-            .with_digest_login(name, "pw")
-            .expect("a user");
-        let client = open(own.with_access(NodeAccess::Creator)).await;
+        let own = of_user(&config, name).with_access(NodeAccess::Creator);
+        let client = open(own).await;
         let written = admin(&client).write_record(&key(name), &record, SOON).await;
         assert!(written.expect("it is stored"), "{name}");
         clients.push(client);

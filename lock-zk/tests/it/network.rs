@@ -49,7 +49,6 @@ async fn assert_one_node(place: &Place) {
     assert_eq!(place.tree().nodes("a").await.len(), 1);
 }
 
-/// One fault in an acquisition costs time, and neither the lock nor a second node.
 #[tokio::test]
 async fn a_creation_or_a_list_that_is_lost_makes_one_node() {
     acquisition(is_entry, false).await;
