@@ -4,13 +4,13 @@ use std::fs;
 
 use etcd_client::{Client, ConnectOptions, Permission};
 use lock_testkit::proxy::{Direction, Proxy};
-use polylock_core::memory::{Reachable, Request};
+use polylock_core::memory::Reachable;
 use polylock_core::{DistributedLock, ErrorKind};
 use polylock_etcd::Etcd;
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, assert_error, config, ms, open,
-    release, request, waiting,
+    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, assert_error, config, is_creation,
+    is_release, ms, open, release, request, waiting,
 };
 
 /// A server with a user who may use the locks of one prefix.
@@ -119,9 +119,7 @@ async fn an_acquisition_whose_retry_is_refused_has_an_unknown_outcome() {
     let behind = config(&[place.counter().port()], "locks").with_login("orders", "s3cret");
     // The retries last until the user has lost its rights.
     let locks = open(behind.with_timeout(SOON * 2).expect("it is in range")).await;
-    place
-        .counter()
-        .hold(|_, kind| kind == Some(Request::Acquire));
+    place.counter().hold(is_creation);
     let waiter = waiting(&locks, request("a").with_ttl(SOON * 6));
     place.held().await;
     place.counter().set_reachable(Reachable::Cut);
@@ -142,9 +140,7 @@ async fn a_release_whose_retry_is_refused_has_an_unknown_outcome() {
     // Longer than the test waits for the retries to end.
     let long = request("a").with_ttl(SOON * 6);
     let guard = locks.acquire(&long).await.expect("it is free");
-    place
-        .counter()
-        .hold(|_, kind| kind == Some(Request::Release));
+    place.counter().hold(is_release);
     let released = tokio::spawn(guard.release());
     place.held().await;
     revoke(&server).await;

@@ -13,8 +13,9 @@ use polylock_core::{
 use polylock_etcd::{Etcd, EtcdConfig};
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, assert_error, granted, key, loss, ms, open,
-    release, renewed, request, token, until, waiting,
+    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, assert_error, granted, is_creation,
+    is_grant, is_read, is_renewal, is_revocation, is_write, key, loss, ms, open, release, renewed,
+    request, token, until, waiting,
 };
 
 /// A server that restarts keeps the locks that last for long enough, and tokens grow over it.
@@ -196,7 +197,7 @@ async fn a_release_without_an_answer_whose_key_is_found_gone_has_an_unknown_outc
     // A release has a third of it, and waits 2 s for the reply of a server.
     let long = request("a").with_ttl(Duration::from_secs(12));
     let guard = locks.acquire(&long).await.expect("it is free");
-    place.counter().hold(|_, kind| kind == Some(Request::Renew));
+    place.counter().hold(is_renewal);
     place.held().await;
     let late = Fault::LateReply(Duration::from_secs(3));
     place.counter().plan(Request::Release, late);
@@ -550,27 +551,6 @@ async fn locks_that_a_full_database_refuses_a_lease_are_refused_together() {
 /// Its lease outlasts the test without a renewal.
 fn long(name: &str) -> AcquireRequest {
     request(name).with_ttl(SOON * 6)
-}
-
-fn is_creation(_: &str, kind: Option<Request>) -> bool {
-    kind == Some(Request::Acquire)
-}
-
-/// Whether it writes a key that exists.
-fn is_write(path: &str, kind: Option<Request>) -> bool {
-    path.ends_with("/Txn") && kind.is_none()
-}
-
-fn is_grant(path: &str, _: Option<Request>) -> bool {
-    path.ends_with("/LeaseGrant")
-}
-
-fn is_revocation(path: &str, _: Option<Request>) -> bool {
-    path.ends_with("/LeaseRevoke")
-}
-
-fn is_read(path: &str, _: Option<Request>) -> bool {
-    path.ends_with("/Range")
 }
 
 /// Requests that lose their connection at a time make one connection.

@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, granted, key, loss, ms, release,
-    renewed, request, until,
+    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, granted, is_grant, is_renewal,
+    is_revocation, is_write, key, loss, ms, release, renewed, request, until,
 };
 
 /// All locks of one ttl are attached to one lease of etcd, and cost one read and one keep-alive at a time.
@@ -184,12 +184,9 @@ async fn a_write_of_an_administrator_that_crosses_another_leaves_no_lease() {
     };
     let revoked = async || {
         assert!(counted.shutdown(SOON).await, "a revocation does not end");
-        place
-            .counter()
-            .seen(|path, _| path.ends_with("/LeaseRevoke"))
+        place.counter().seen(is_revocation)
     };
 
-    let is_write = |path: &str, kind: Option<_>| path.ends_with("/Txn") && kind.is_none();
     place.counter().hold(is_write);
     let renewal = admin(&*counted).renew_lease(&key, id, SOON * 2);
     let (renewed, crossed) = tokio::join!(renewal, crossing(SOON * 4));
@@ -218,8 +215,7 @@ async fn a_renewal_that_crosses_an_extension_does_not_cut_it() {
     // Slow renewals have a second.
     let long = request("a").with_ttl(Duration::from_secs(30));
     let guard = locks.acquire(&long).await.expect("it is free");
-    let is_read = |_: &str, kind| kind == Some(Request::Renew);
-    place.counter().hold(is_read);
+    place.counter().hold(is_renewal);
     let extend = async {
         place.held().await;
         let extended = guard.renew_for(extension).await;
@@ -233,7 +229,6 @@ async fn a_renewal_that_crosses_an_extension_does_not_cut_it() {
     release(guard).await;
 
     let guard = locks.acquire(&long).await.expect("it is free");
-    let is_write = |path: &str, kind: Option<_>| path.ends_with("/Txn") && kind.is_none();
     place.counter().hold(is_write);
     let renew = async {
         place.held().await;
@@ -267,9 +262,7 @@ async fn a_move_without_a_reply_is_made_once() {
         found.expect("it answers").kvs()[0].mod_revision()
     };
     left.abandon();
-    place
-        .counter()
-        .hold(|path, kind| path.ends_with("/Txn") && kind.is_none());
+    place.counter().hold(is_write);
     let error = kept.renew().await.expect_err("it has no reply");
     assert!(error.is_outcome_unknown(), "{error}");
     place.counter().pass();
@@ -299,9 +292,7 @@ async fn a_downgrade_that_crosses_a_move_keeps_the_next_lease() {
         let mut guard = locks.acquire(&long(&name)).await.expect("it is free");
         let former = place.tree().leases(&key(&name)).await;
         assert_eq!(place.tree().leases(&key(&left)).await, former);
-        place
-            .counter()
-            .hold(|path, _| path.ends_with("/LeaseGrant"));
+        place.counter().hold(is_grant);
         neighbor.abandon();
         place.held().await;
         let pass = async { place.counter().pass() };
@@ -322,10 +313,9 @@ async fn an_extension_that_reaches_the_quota_is_kept() {
     let long = request("a").with_ttl(Duration::from_secs(30));
     let guard = locks.acquire(&long).await.expect("it is free");
     let mut waiter = place.waiter(&place.client().await, long).await;
-    let is_write = |path: &str, kind: Option<_>| path.ends_with("/Txn") && kind.is_none();
     place.counter().fill(is_write);
     // A renewal would find out that the key is gone.
-    place.counter().hold(|_, kind| kind == Some(Request::Renew));
+    place.counter().hold(is_renewal);
     let extended = guard.renew_for(Duration::from_secs(300)).await;
     let granted_early = tokio::time::timeout(ms(300), &mut waiter).await;
     assert!(granted_early.is_err() || !guard.is_held(), "two holders");

@@ -11,8 +11,8 @@ use polylock_etcd::Etcd;
 use tokio::time::{Instant, timeout};
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, acquire, admin, granted, key, permits, release, request,
-    token, until,
+    EtcdOptions, EtcdServer, Place, SOON, acquire, admin, granted, is_creation, is_grant, is_read,
+    is_revocation, key, permits, release, request, token, until, waiting,
 };
 
 /// A free lock is two transactions: one creates the key and lists the line, one deletes it.
@@ -44,8 +44,7 @@ async fn a_hand_over_sends_nothing() {
     let before = place.count(Request::Acquire) + place.count(Request::Release);
     let mut guard = queue.acquire(&request("a")).await.expect("it is free");
     for _ in 0..255 {
-        let (next, last) = (Arc::clone(&queue), token(&guard));
-        let mut next = tokio::spawn(async move { next.acquire(&request("a")).await });
+        let (mut next, last) = (waiting(&queue, request("a")), token(&guard));
         tokio::task::yield_now().await;
         drop(timeout(crate::support::ms(5), &mut next).await);
         release(guard).await;
@@ -58,8 +57,7 @@ async fn a_hand_over_sends_nothing() {
     );
     // The tokens of the key are used up: the next one creates a key of its own.
     let last = token(&guard);
-    let next = Arc::clone(&queue);
-    let mut next = tokio::spawn(async move { next.acquire(&request("a")).await });
+    let mut next = waiting(&queue, request("a"));
     drop(timeout(crate::support::ms(50), &mut next).await);
     release(guard).await;
     let guard = granted(next).await;
@@ -108,8 +106,7 @@ async fn a_downgrade_wakes_readers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_waiter_is_not_woken_by_those_behind_it() {
     let place = Place::new().await;
-    let limit = std::num::NonZeroU32::MIN;
-    let permit = request("a").with_mode(Mode::Permit { limit });
+    let permit = request("a").with_mode(permits(1));
     let (locks, counted) = (place.client().await, place.counted().await);
     let guard = locks.acquire(&permit).await.expect("it is free");
     let first = place
@@ -157,7 +154,6 @@ async fn a_permit_that_is_granted_by_a_retry_wakes_the_next_one() {
     let one = locks.acquire(&permit).await.expect("it is free");
     let two = locks.acquire(&permit).await.expect("it is free");
     place.counter().plan(Request::Acquire, Fault::LostReply);
-    let is_creation = |_: &str, kind| kind == Some(Request::Acquire);
     place.counter().hold(is_creation);
     let first = place.waiter(&retried, permit.clone()).await;
     place.held().await;
@@ -176,11 +172,8 @@ async fn a_permit_that_is_granted_by_a_retry_wakes_the_next_one() {
 async fn permits_are_granted_one_after_the_other() {
     let place = Place::new().await;
     let locks = place.client().await;
-    let limit = std::num::NonZeroU32::MIN.saturating_add(1);
     // They list again of themselves after a third of their ttl, which is later than the test waits.
-    let permit = request("a")
-        .with_mode(Mode::Permit { limit })
-        .with_ttl(SOON * 6);
+    let permit = request("a").with_mode(permits(2)).with_ttl(SOON * 6);
     let mut held = Vec::new();
     for _ in 0..2 {
         held.push(locks.acquire(&permit).await.expect("it is free"));
@@ -211,11 +204,7 @@ async fn a_record_has_one_lease() {
     let server = EtcdServer::start(EtcdOptions::default());
     let place = Place::of(&server).await;
     let locks = place.counted().await;
-    let grants = || {
-        place
-            .counter()
-            .seen(|path, _| path.ends_with("/LeaseGrant"))
-    };
+    let grants = || place.counter().seen(is_grant);
     let write = async |token: u64| {
         let record = Record::new(FencingToken::new(token), format!("page {token}"));
         let keep = Duration::from_secs(7 * 24 * 60 * 60);
@@ -247,11 +236,7 @@ async fn a_record_has_one_lease() {
 async fn a_record_that_crosses_another_leaves_no_lease() {
     let place = Place::new().await;
     let (locks, counted) = (place.client().await, place.counted().await);
-    let revocations = || {
-        place
-            .counter()
-            .seen(|path, _| path.ends_with("/LeaseRevoke"))
-    };
+    let revocations = || place.counter().seen(is_revocation);
     let write = async |locks: &Etcd, token: u64| {
         let record = Record::new(FencingToken::new(token), format!("page {token}"));
         let keep = Duration::from_secs(7 * 24 * 60 * 60);
@@ -265,7 +250,7 @@ async fn a_record_that_crosses_another_leaves_no_lease() {
         let written = write(&*locks, 2).await;
         assert!(written.expect("it answers"));
         // Reads are refused from here on.
-        place.counter().fill(|path, _| path.ends_with("/Range"));
+        place.counter().fill(is_read);
         place.counter().pass();
         until("the lease is revoked", async || revocations() == 1).await;
         place.counter().make_space();

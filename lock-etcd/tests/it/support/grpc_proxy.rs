@@ -47,6 +47,35 @@ struct Shared {
 /// Whether a call is held, by its path and the kind of its transaction.
 pub(crate) type Matches = fn(&str, Option<Request>) -> bool;
 
+pub(crate) fn is_creation(_: &str, kind: Option<Request>) -> bool {
+    kind == Some(Request::Acquire)
+}
+
+pub(crate) fn is_release(_: &str, kind: Option<Request>) -> bool {
+    kind == Some(Request::Release)
+}
+
+pub(crate) fn is_renewal(_: &str, kind: Option<Request>) -> bool {
+    kind == Some(Request::Renew)
+}
+
+/// Whether it writes a key that exists.
+pub(crate) fn is_write(path: &str, kind: Option<Request>) -> bool {
+    path.ends_with("/Txn") && kind.is_none()
+}
+
+pub(crate) fn is_grant(path: &str, _: Option<Request>) -> bool {
+    path.ends_with("/LeaseGrant")
+}
+
+pub(crate) fn is_revocation(path: &str, _: Option<Request>) -> bool {
+    path.ends_with("/LeaseRevoke")
+}
+
+pub(crate) fn is_read(path: &str, _: Option<Request>) -> bool {
+    path.ends_with("/Range")
+}
+
 /// The plan, which the proxies of a cluster share.
 pub(crate) type Plans = Arc<Mutex<VecDeque<(Request, Fault)>>>;
 

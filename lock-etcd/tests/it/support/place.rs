@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::grpc_proxy::GrpcProxy;
 use super::store::prefix;
 use super::tree::Tree;
-use super::{EtcdServer, SOON, acquire, config, key, open, release, until, waiting};
+use super::{EtcdServer, SOON, acquire, config, is_read, key, open, release, until, waiting};
 
 /// A server, a prefix of its own and proxies before it: one that counts, and one that fails.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Place {
 
     /// How often counted clients have listed a directory outside of a transaction.
     pub(crate) fn lists(&self) -> usize {
-        self.counter.seen(|path, _| path.ends_with("/Range"))
+        self.counter.seen(is_read)
     }
 
     /// The proxy that counts.
