@@ -582,17 +582,3 @@ async fn an_address_without_a_listener_is_unavailable() {
     let error = refused.expect_err("no server listens");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
-
-/// A wait that ends while the server is silent is no contention.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_needs_an_answer() {
-    let place = Place::new().await;
-    let locks = place.behind_proxy().await;
-    place.proxy().hold(Direction::Both);
-    let short = request("a").with_wait(Wait::AtMost(ms(300)));
-    assert_error(&locks, &short, ErrorKind::Unavailable).await;
-    place.proxy().cut();
-    place.proxy().resume(Direction::Both);
-    let fresh = open(place.config()).await;
-    release(acquire(&fresh, "a").await).await;
-}
