@@ -84,14 +84,9 @@ async fn a_login_is_renewed_with_the_password_that_the_file_has_by_then() {
     tokio::time::sleep(TTL * 2).await;
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
 
-    let options = ConnectOptions::new().with_user("root", "s3cret");
-    let url = format!("http://{}", server.address());
-    let mut root = Client::connect([url], Some(options))
-        .await
-        .expect("it connects");
-    root.user_change_password("orders", "n3wer")
-        .await
-        .expect("it is changed");
+    let mut root = administrator(&server).await;
+    let changed = root.user_change_password("orders", "n3wer").await;
+    changed.expect("it is changed");
     fs::write(&dir, "n3wer\n").expect("it is written");
     tokio::time::sleep(TTL * 2).await;
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
@@ -99,15 +94,17 @@ async fn a_login_is_renewed_with_the_password_that_the_file_has_by_then() {
     release(acquire(&locks, "b").await).await;
 }
 
-/// Takes the rights from the user.
-async fn revoke(server: &EtcdServer) {
+async fn administrator(server: &EtcdServer) -> Client {
     let options = ConnectOptions::new().with_user("root", "s3cret");
     let url = format!("http://{}", server.address());
-    let root = Client::connect([url], Some(options)).await;
-    let revoked = root
-        .expect("it connects")
-        .user_revoke_role("orders", "locks")
-        .await;
+    let connected = Client::connect([url], Some(options)).await;
+    connected.expect("it connects")
+}
+
+/// Takes the rights from the user.
+async fn revoke(server: &EtcdServer) {
+    let mut root = administrator(server).await;
+    let revoked = root.user_revoke_role("orders", "locks").await;
     revoked.expect("it is revoked");
 }
 
