@@ -81,7 +81,6 @@ async fn a_silent_network_is_survived_for_less_than_the_ttl() {
     release(held).await;
 }
 
-/// An acquisition that is dropped while its request is on its way leaves no key, whenever it arrives.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquisition_dropped_in_an_outage_leaves_no_key() {
     let place = Place::new().await;
@@ -102,7 +101,6 @@ async fn an_acquisition_dropped_in_an_outage_leaves_no_key() {
     }
 }
 
-/// A downgrade whose reply is lost happens once, and the lock is shared from then on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_downgrade_that_is_lost_happens_once() {
     let place = Place::new().await;
@@ -239,7 +237,6 @@ async fn an_adoption_whose_reply_comes_after_its_retry_is_kept() {
     release(guard).await;
 }
 
-/// A waiter whose key is deleted is not granted the lock by that, and queues again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_key_is_deleted_goes_to_the_end_of_the_queue() {
     let place = Place::new().await;
@@ -553,7 +550,6 @@ fn long(name: &str) -> AcquireRequest {
     request(name).with_ttl(SOON * 6)
 }
 
-/// Requests that lose their connection at a time make one connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_lose_their_connection_make_one() {
     let place = Place::new().await;
@@ -574,7 +570,6 @@ async fn requests_that_lose_their_connection_make_one() {
     assert!((1..=4).contains(&connections), "{connections} connections");
 }
 
-/// Without a listener, connecting fails in time with an error that says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_without_a_listener_is_unavailable() {
     let config = crate::support::config(&[1], "locks").with_connect_timeout(ms(500));

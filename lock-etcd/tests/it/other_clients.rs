@@ -13,7 +13,6 @@ use crate::support::{
     Place, SOON, acquire, admin, assert_error, granted, key, ms, release, request,
 };
 
-/// `etcdctl lock` and this client exclude each other, and wait in one line.
 #[tokio::test(flavor = "multi_thread")]
 async fn etcdctl_and_this_client_stand_in_one_line() {
     let place = Place::new().await;
@@ -35,7 +34,7 @@ async fn etcdctl_and_this_client_stand_in_one_line() {
     release(granted(ours).await).await;
 }
 
-/// The same for the lock service of etcd, whose locks an administrator can break here.
+/// An administrator can break its locks here.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lock_service_and_this_client_exclude_each_other() {
     let place = Place::new().await;

@@ -84,7 +84,6 @@ async fn keep_alives(server: &EtcdServer) -> usize {
         .expect("a number")
 }
 
-/// A lock that is left ends after its ttl, and those that shared a lease of etcd with it live on.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abandoned_lock_ends_and_its_neighbors_stay() {
     let place = Place::new().await;

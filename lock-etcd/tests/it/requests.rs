@@ -65,7 +65,6 @@ async fn a_hand_over_sends_nothing() {
     release(guard).await;
 }
 
-/// The end of a holder wakes the waiter behind it, and no other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_wakes_one_waiter() {
     let place = Place::new().await;
@@ -88,7 +87,6 @@ async fn a_release_wakes_one_waiter() {
     release(next).await;
 }
 
-/// A downgrade wakes the readers behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_downgrade_wakes_readers() {
     let place = Place::new().await;
@@ -102,7 +100,6 @@ async fn a_downgrade_wakes_readers() {
     release(guard).await;
 }
 
-/// Contenders that come do not wake the first permit waiter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_waiter_is_not_woken_by_those_behind_it() {
     let place = Place::new().await;
@@ -127,7 +124,6 @@ async fn a_permit_waiter_is_not_woken_by_those_behind_it() {
     release(next).await;
 }
 
-/// A lock that its holder renews has its whole ttl, however long it was waited for.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_was_waited_for_has_its_whole_ttl() {
     let place = Place::new().await;
@@ -198,7 +194,6 @@ async fn permits_are_granted_one_after_the_other() {
     release(granted(waiters.remove(0)).await).await;
 }
 
-/// However often a record is written, etcd keeps one lease for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_has_one_lease() {
     let server = EtcdServer::start(EtcdOptions::default());
