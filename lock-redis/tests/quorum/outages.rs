@@ -153,29 +153,6 @@ async fn every_majority_continues_the_tokens_of_the_others() {
     }
 }
 
-/// The largest counter of a majority is on one node only, which is then gone.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_token_outlives_the_node_that_gave_it() {
-    let nodes = start(3);
-    let locks = client(&nodes).await;
-    let first = take(&locks, "a").await;
-    let id = "0".repeat(32);
-    let ahead = token(&first) + 3_600_000_000;
-    release(first).await;
-    assert!(locks.shutdown(SOON).await, "background work does not end");
-    nodes[2].command(&["SET", "{a}:fence", &format!("{ahead}|{id}")]);
-    nodes[1].stop();
-    let second = take(&locks, "a").await;
-    assert!(token(&second) > ahead);
-    let before = token(&second);
-    release(second).await;
-    nodes[1].resume();
-    nodes[2].kill();
-    let third = take(&locks, "a").await;
-    assert!(token(&third) > before, "{} after {before}", token(&third));
-    release(third).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_sees_and_breaks_what_a_majority_has() {
     let nodes = start(5);
