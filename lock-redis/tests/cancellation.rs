@@ -1,8 +1,6 @@
 //! Futures dropped at every poll leave nothing behind.
 
-use std::sync::Arc;
-
-use crate::support::{Place, SOON, idle, ms, request, take};
+use crate::support::{Place, SOON, idle, ms, request, take, waiting};
 use lock_testkit::polled;
 use lock_testkit::proxy::{Fate, Planned};
 use polylock_core::{DistributedLock, Mode};
@@ -19,10 +17,7 @@ async fn a_shutdown_waits_for_an_acquisition_that_its_release_overtook() {
         guard.release().await.expect("a held lock is released");
         let slow = Planned::once(|command| command.is("SET"), Fate::LateRequest(ms(300)));
         place.proxy().add(&slow);
-        let acquisition = tokio::spawn({
-            let locks = Arc::clone(&locks);
-            async move { locks.acquire(&request("a")).await }
-        });
+        let acquisition = waiting(&locks, request("a"));
         slow.met(SOON).await;
         tokio::time::sleep(ms(dropped_after)).await;
         acquisition.abort();
@@ -49,25 +44,16 @@ async fn requests_dropped_at_every_poll_leave_nothing() {
     let place = Place::new();
     let locks = place.elsewhere().await;
     for polls in 1..=16 {
+        println!("{polls} polls");
         for _ in 0..4 {
             let shared = request("a").with_mode(Mode::Shared);
             drop(polled(polls, locks.acquire(&shared)).await);
-            idle(&locks).await;
-            assert_eq!(
-                place.remains("a"),
-                Vec::<String>::new(),
-                "after {polls} polls"
-            );
+            place.assert_nothing_left(&[&locks], "a").await;
 
             let guard = take(&locks, "a").await;
             drop(polled(polls, guard.renew()).await);
             drop(guard);
-            idle(&locks).await;
-            assert_eq!(
-                place.remains("a"),
-                Vec::<String>::new(),
-                "after {polls} polls"
-            );
+            place.assert_nothing_left(&[&locks], "a").await;
         }
     }
     place.assert_free("a").await;
