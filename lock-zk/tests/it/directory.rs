@@ -72,24 +72,6 @@ async fn a_directory_that_is_deleted_under_all_begins_anew() {
     }
 }
 
-#[tokio::test]
-async fn the_root_that_is_deleted_is_made_again() {
-    let place = Place::new().await;
-    let locks = place.patient().await;
-    let holder = take(&locks, "a").await;
-    let waiter = place.waiter(&locks, request("a")).await;
-    let mut all = paths(&place, "a").await;
-    all.push(place.root().to_owned());
-    delete(&place, &all).await;
-    assert_eq!(loss(&holder).await, LostReason::Broken);
-    let next = granted(waiter).await;
-    drop(next);
-    release_clean(take(&locks, "b").await).await;
-    drop(take(&locks, "a").await);
-    drop(holder);
-    place.assert_nothing_left(&[&locks], "a").await;
-}
-
 /// Names that look like those of contenders and are none, and some that do not.
 const JUNK: [&str; 12] = [
     "junk",
