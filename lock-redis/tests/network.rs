@@ -87,19 +87,6 @@ async fn a_waiter_cut_at_any_byte_is_served_once() {
 }
 
 #[tokio::test]
-async fn a_release_cut_at_any_byte_happens() {
-    let place = Place::new();
-    let locks = place.client().await;
-    for fate in cuts(&sample(&place, Request::Release).await, 1) {
-        let guard = take(&locks, "a").await;
-        place.proxy().plan(is_kind(Request::Release), fate);
-        // The outcome may be unknown to the caller; the release goes on.
-        drop(guard.release().await);
-        place.assert_nothing_left(&[&locks], "a").await;
-    }
-}
-
-#[tokio::test]
 async fn a_renewal_cut_at_any_byte_costs_no_lock() {
     let place = Place::new();
     let locks = place.client().await;
