@@ -267,3 +267,38 @@ fn a_release_grants_nothing_to_the_holder() {
     let holder = holder.text().expect("a holder");
     assert!(holder.starts_with(NEXT), "the holder has it again");
 }
+
+/// The queue ends with its last waiters, and the notes last for as long as readers come.
+#[test]
+fn waiters_that_end_with_their_queue_leave_nothing_that_piles_up() {
+    let server = RedisServer::start(RedisOptions::new());
+    let reader = format!("{ID}|0|0|0|s||label");
+    run(&server, &ACQUIRE, &["30000", "", &reader]);
+    let wait = |id: &str| {
+        let waiter = format!("{id}|3000|3000|1|x||label");
+        let joined = run(&server, &ACQUIRE, &["30000", "", &waiter]);
+        let ticket = joined.items().get(2).and_then(Reply::text);
+        let ticket = ticket.expect("it waits");
+        let waits = run(&server, &ACQUIRE, &["30000", &ticket, &waiter]);
+        assert_eq!(waits.items().len(), 3, "{waits:?}");
+    };
+    for dead in 3..6 {
+        let id = format!("{dead}00102030405060708090a0b0c0d0e0f");
+        wait(&id);
+        let (field, long_ago) = (format!("w:{id}"), "1|1|");
+        server.command(&["HSET", "{a}:notes", &field, long_ago]);
+        server.command(&["PEXPIRE", "{a}:waiters", "0"]);
+    }
+    wait(NEXT);
+    wait(LAST);
+    let fields = server.command(&["HKEYS", "{a}:notes"]);
+    let mut fields: Vec<_> = fields.items().iter().filter_map(Reply::text).collect();
+    fields.sort_unstable();
+    let expected = [
+        "h:".to_owned(),
+        format!("h:{ID}"),
+        format!("w:{NEXT}"),
+        format!("w:{LAST}"),
+    ];
+    assert_eq!(fields, expected);
+}

@@ -41,10 +41,11 @@ if to ~= '' and to ~= '+' and not ticket then
   -- Granted and ended since, or dropped: it comes with another id if it comes again.
   return { 'gone', 0 }
 end
+local begins = false
 if ticket and has_heartbeat(ticket, channel, now()) then
   -- A server without memory denies HSET as the first write of a script, and not this.
   call('PEXPIRE', QUEUE, 10 * alive)
-  call('HSET', NOTES, 'w:' .. id, string.format('%.0f|%s|%s', now(), beat, channel))
+  begins = call('HSET', NOTES, 'w:' .. id, string.format('%.0f|%s|%s', now(), beat, channel)) == 1
   keep_notes(2 * alive)
   forget_broken()
 end
@@ -59,6 +60,9 @@ end
 if ticket then
   if first and first[1] == ticket then
     bury(ticket)
+    if begins then
+      forget_waiters(10 * alive)
+    end
   end
   return queued(first and first[1])
 end
