@@ -72,10 +72,13 @@ impl Server {
                 false => RenewalKeys::Lock,
             };
             let mut extended = self.extend_with(due, scope, note, wait).await;
-            if let (RenewalKeys::Lock, Ok((states, _))) = (scope, &mut extended) {
+            if let (RenewalKeys::Lock, Ok((states, done))) = (scope, &mut extended) {
                 let left = limit.saturating_duration_since(Instant::now());
                 let within = (left / 2).min(Duration::from_millis(250));
                 self.find_broken(due, states, within).await;
+                if reply::have_notes_to_keep(&done.value) {
+                    self.keep_notes(due, within).await;
+                }
             }
             (wait, extended)
         };
@@ -150,6 +153,16 @@ impl Server {
         }
     }
 
+    /// Keeps what is known of shared holders. Without a reply, a later renewal does it.
+    async fn keep_notes(&self, due: &[RenewalRequest], within: Duration) {
+        for one in due {
+            let notes = RedisKeys::notes(&one.key);
+            let mut keep = redis::cmd("PEXPIRE");
+            keep.arg(&notes).arg(NOTES_MS);
+            drop(timeout(within, self.topology.call(Call::plain(&notes, &keep))).await);
+        }
+    }
+
     async fn extend_with(
         &self,
         due: &[RenewalRequest],
@@ -188,6 +201,9 @@ impl Server {
         Ok((states, done))
     }
 }
+
+/// For how long renewals keep notes: an hour longer than the longest lease, as `renew.lua` does.
+const NOTES_MS: u64 = 25 * 3_600_000;
 
 /// More leases in one call would block other clients of the server for milliseconds.
 pub(crate) const MAX_RENEWALS: usize = 2_000;

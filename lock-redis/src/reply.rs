@@ -141,12 +141,23 @@ pub(crate) fn lease_states(
             outcome_unknown: true,
             ..RedisFailure::refused(server, error.clone())
         })),
+        state if wants_notes(state) => Ok(Ok(LeaseState::Held)),
         state => lease_state(state).map(Ok),
     };
     match reply {
         Value::Array(states) if states.len() == count => states.iter().map(read).collect(),
         reply => Err(strange(reply)),
     }
+}
+
+/// Whether the leases that were extended have notes that the caller should keep.
+pub(crate) fn have_notes_to_keep(reply: &Value) -> bool {
+    matches!(reply, Value::Array(states) if states.iter().any(wants_notes))
+}
+
+/// Whether the state of a lease says that it is held, and that its notes should be kept.
+fn wants_notes(state: &Value) -> bool {
+    text(state) == Some("notes")
 }
 
 /// Reads the state of a lease.

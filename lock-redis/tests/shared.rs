@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use lock_testkit::servers::{RedisCluster, RedisOptions, RedisServer};
 use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LeaseState, Mode};
 
 use crate::support::{
-    Place, SOON, acquire, assert_error, attempt, granted, key, lease, permits, release, request,
-    take, waiting, within,
+    Place, SOON, acquire, assert_error, attempt, granted, key, lease, of, of_cluster, open, permits,
+    release, request, take, until, waiting, within,
 };
 
 fn shared(name: &str) -> AcquireRequest {
@@ -78,4 +79,47 @@ async fn a_renewal_for_no_time_ends_no_lease_of_another_reader() {
     release(first).await;
     release(second).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+/// As after a day: the notes are to end, and the last renewal was in another hour.
+#[tokio::test]
+async fn a_reader_is_shown_with_its_token_for_as_long_as_it_renews() {
+    const HOUR: i64 = 3_600_000;
+    const NOTES: &str = "{a}:notes";
+    let (server, cluster) = (
+        RedisServer::start(RedisOptions::new()),
+        RedisCluster::start(3, 0),
+    );
+    let owner = &cluster[cluster.owner_of(cluster.slot_of("a"))];
+    for (config, server) in [(of(&server), &server), (of_cluster(&cluster), owner)] {
+        let locks = open(config).await;
+        let ttl = Duration::from_secs(2 * 3_600);
+        let reader = lease("a").with_mode(Mode::Shared).with_ttl(ttl);
+        let guard = acquire(&locks, &within(reader, SOON)).await;
+        let left = || server.command(&["PTTL", NOTES]).integer();
+        let shorten = || server.command(&["PEXPIRE", NOTES, &(6 * HOUR).to_string()]);
+        // Only the first renewal in an hour costs more, and at most one hour begins here.
+        let mut kept = 0;
+        for _ in 0..3 {
+            shorten();
+            guard.renew().await.expect("it is held");
+            kept += usize::from(left() > Some(6 * HOUR));
+        }
+        assert!(kept <= 1, "{kept} of 3 renewals have kept the notes");
+        shorten();
+        let first = server.command(&["ZRANGE", "a", "0", "0", "WITHSCORES"]);
+        let [id, ends] = first.items() else {
+            panic!("it is not held: {first:?}");
+        };
+        let (id, ends) = (id.text().expect("a text"), ends.integer());
+        let ends = ends.expect("a number") - 3 * HOUR / 2;
+        server.command(&["ZADD", "a", "XX", &ends.to_string(), &id]);
+        guard.renew().await.expect("it is held");
+        until("the notes are kept", || left() > Some(24 * HOUR)).await;
+        let admin = locks.admin().expect("it has an administration");
+        let shown = admin.inspect(&key("a")).await.expect("it answers");
+        let holder = &shown.expect("it is held").holders[0];
+        assert_eq!(holder.token, guard.fencing_token());
+        release(guard).await;
+    }
 }

@@ -176,7 +176,7 @@ local function hold(id, mode, label, ms, token)
   end
   call('ZADD', LOCK, 'inf', '#' .. mode, now() + ms, id)
   settle()
-  -- Renewals know LOCK alone, so the notes have to last for as long as any lease.
+  -- Most renewals leave NOTES alone, which have to last for as long as any lease.
   keep_notes(DAY)
   forget_broken()
 end

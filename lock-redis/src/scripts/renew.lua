@@ -3,7 +3,9 @@
 -- KEYS: LOCK and NOTES of each lock, or LOCK alone for a single one. ARGV, for each lock: id, ttl (ms), "least" or
 -- "exact", and what is to be stored, "<token>|<held for (ms)>" or "".
 -- With "least", none is shorter afterwards: a request that is late must not cut a lease that was extended.
--- Gives for each 1 if it is held, 2 if an administrator broke it, the error of a missing right, else 0.
+-- Gives for each 1 if it is held, "notes" if it is and the caller should keep NOTES, which are not among KEYS, 2 if
+-- an administrator broke it, the error of a missing right, else 0.
+local HOUR = 3600000
 local call = redis.call
 local now
 local function time()
@@ -59,6 +61,15 @@ for n = 1, #ARGV / 4 do
       -- The last member is the mark of the mode.
       call('PEXPIREAT', lock, call('ZRANGE', lock, -2, -2, 'WITHSCORES')[2])
       held = 1
+      -- NOTES are kept for a day by each grant, and by the first renewal in an hour for longer than any other
+      -- script keeps them. The last renewal or grant was when the lease had a whole ttl left.
+      if math.floor((expiry - ttl) / HOUR) < math.floor(now / HOUR) then
+        if notes then
+          redis.pcall('PEXPIRE', notes, 25 * HOUR)
+        else
+          held = 'notes'
+        end
+      end
     end
   end
   if held == 0 and notes and type(redis.pcall('HGET', notes, 'b:' .. id)) == 'string' then
