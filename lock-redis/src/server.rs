@@ -278,7 +278,8 @@ impl Server {
         reply::joined(&self.topology.call(call).await?.value)
     }
 
-    /// Reserves tokens. Returns the first, or `None` if this id does not hold the lock.
+    /// Reserves tokens. Returns the first, or `None` if this id does not hold the lock. The counter of a
+    /// former master may be ahead of that of its successor.
     pub(crate) async fn reserve(
         &self,
         keys: &RedisKeys,
@@ -287,9 +288,21 @@ impl Server {
     ) -> Result<Option<u64>, RedisFailure> {
         let (id, count) = (id.to_hex(), count.to_string());
         let args = [id.as_bytes(), count.as_bytes()];
-        reply::optional(&self.run(&RESERVE, keys, &args).await?, reply::token)
+        let keys = keys.all();
+        let call = Call {
+            wait: self.replicas,
+            ..Call::script(&RESERVE, &keys, &args)
+        };
+        let done = self.topology.call(call).await?;
+        let first = reply::optional(&done.value, reply::token)?;
+        if first.is_some() {
+            self.confirm_change(&done, call.wait, self.timeout).await?;
+        }
+        Ok(first)
     }
 
+    /// Makes an exclusive holder a shared one. The successor of a former master may have the lease although
+    /// this server lost it, and as an exclusive one after a downgrade here.
     pub(crate) async fn downgrade(
         &self,
         keys: &RedisKeys,
@@ -298,7 +311,19 @@ impl Server {
     ) -> Result<LeaseState, RedisFailure> {
         let (hex, token) = (id.to_hex(), token.to_string());
         let args = [hex.as_bytes(), token.as_bytes()];
-        reply::lease_state(&self.run(&DOWNGRADE, keys, &args).await?)
+        let keys = keys.all();
+        let call = Call {
+            wait: self.replicas,
+            ..Call::script(&DOWNGRADE, &keys, &args)
+        };
+        let done = self.topology.call(call).await?;
+        let state = reply::lease_state(&done.value)?;
+        let (age, within) = (Duration::ZERO, self.timeout);
+        match state {
+            LeaseState::Lost(_) => self.confirm_master(&done, age, within).await?,
+            _ => self.confirm_change(&done, call.wait, within).await?,
+        }
+        Ok(state)
     }
 
     /// Gives a lease another id. Returns its token, or `None` if neither id holds the lock alone.

@@ -207,6 +207,7 @@ async fn what_too_few_replicas_know_is_neither_adopted_nor_recorded() {
     let (key, record) = (guard.key().clone(), Record::new(token, "done"));
     guard.abandon();
     let other = acquire(&locks, &long("b").with_renewal(Renewal::Manual)).await;
+    let mut writer = acquire(&locks, &long("c").with_renewal(Renewal::Manual)).await;
     let admin = locks.admin().expect("it has an administration");
     let adopt = || admin.adopt_lease(&key, id, new, TTL * 30);
     let write = || admin.write_record(&key, &record, TIMEOUT);
@@ -218,6 +219,7 @@ async fn what_too_few_replicas_know_is_neither_adopted_nor_recorded() {
         break_other().await.map(drop),
         // Free at the master by now.
         break_other().await.map(drop),
+        writer.downgrade().await,
     ];
     for error in answers.map(Result::unwrap_err) {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -229,6 +231,7 @@ async fn what_too_few_replicas_know_is_neither_adopted_nor_recorded() {
     assert!(write().await.expect("a replica has it"));
     let broken = break_other().await.expect("the master is confirmed");
     assert_eq!(broken, None, "it was broken");
+    writer.downgrade().await.expect("a replica has it");
     let replica = &servers.servers()[1];
     let holder = replica.command(&["GET", "a"]).text().unwrap_or_default();
     assert!(holder.starts_with(&new.to_hex()), "{holder}");

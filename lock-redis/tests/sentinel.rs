@@ -1,15 +1,17 @@
 //! Grants and renewals by a master that Sentinels watch.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::servers::{RedisSentinels, RedisServer};
 use polylock_core::admin::Record;
+use polylock_core::layers::LocalQueue;
 use polylock_core::{DistributedLock, ErrorKind, FencingToken, LockGuard, LostReason};
 use polylock_redis::{Redis, RedisConfig};
 
 use crate::support::{
     SOON, TTL, acquire, any_id, assert_error, attempt, count, granted, lease, loss, ms,
-    of_sentinels, open, pass, release, request, stays_held, take, until, within,
+    of_sentinels, open, pass, release, request, stays_held, take, until, waiting, within,
 };
 
 fn named(ports: &[u16]) -> RedisConfig {
@@ -99,9 +101,9 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
     let exists = || master.command(&["EXISTS", "b"]).integer();
     assert_eq!(exists(), Some(0));
     // Waiters get through as soon as there is a majority.
-    let waiting = crate::support::waiting(&locks, within(request("b"), SOON * 2));
+    let next = waiting(&locks, within(request("b"), SOON * 2));
     servers.sentinels()[2].resume();
-    release(granted(waiting).await).await;
+    release(granted(next).await).await;
 }
 
 /// The next master may have the lease.
@@ -123,6 +125,59 @@ async fn a_loss_by_a_master_that_few_sentinels_confirm_is_unknown_until_a_majori
     // A failed renewal is repeated after a second.
     until("it is lost", || !guard.is_held()).await;
     assert_eq!(guard.lost().reason(), Some(LostReason::Stolen));
+}
+
+/// The next master may have the lease, as an exclusive one.
+#[tokio::test]
+async fn a_downgrade_by_a_master_that_few_sentinels_confirm_is_unknown_until_a_majority_does() {
+    let servers = RedisSentinels::start_light();
+    let locks = open(of_sentinels(&servers)).await;
+    let long = |name| within(request(name).with_ttl(TTL * 90), SOON * 2);
+    let mut guard = acquire(&locks, &long("a")).await;
+    let mut gone = acquire(&locks, &long("gone")).await;
+    for sentinel in &servers.sentinels()[1..] {
+        sentinel.stop();
+    }
+    servers.servers()[0].command(&["DEL", "gone"]);
+    for guard in [&mut guard, &mut gone] {
+        let error = guard
+            .downgrade()
+            .await
+            .expect_err("one of three confirms it");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.is_outcome_unknown(), "{error}");
+        assert!(guard.is_held(), "lost as {:?}", guard.lost().reason());
+    }
+    servers.sentinels()[1].resume();
+    lock_testkit::locks::until("it is downgraded", async || guard.downgrade().await.is_ok()).await;
+    release(guard).await;
+    lock_testkit::locks::until("it is lost", async || {
+        gone.downgrade().await.is_err() && !gone.is_held()
+    })
+    .await;
+    assert_eq!(gone.lost().reason(), Some(LostReason::Stolen));
+}
+
+/// Its clock, which tokens follow, may be ahead of that of the next master. On one thread, a task that is
+/// spawned is in the queue before the test goes on.
+#[tokio::test]
+async fn a_master_that_few_sentinels_confirm_draws_no_tokens_for_hand_overs() {
+    let servers = RedisSentinels::start_light();
+    let locks = open(of_sentinels(&servers)).await;
+    let queue = Arc::new(LocalQueue::new(locks));
+    let long = |limit| within(request("a").with_ttl(TTL * 90), limit);
+    let guard = acquire(&*queue, &long(SOON * 2)).await;
+    let next = waiting(&queue, long(TTL * 3));
+    tokio::task::yield_now().await;
+    for sentinel in &servers.sentinels()[1..] {
+        sentinel.stop();
+    }
+    // Earlier answers count for a second, but not for this.
+    release(guard).await;
+    let handed_over = next.await.expect("no panic");
+    handed_over.expect_err("the next holder has a token of this master");
+    servers.sentinels()[1].resume();
+    release(acquire(&*queue, &long(SOON * 6)).await).await;
 }
 
 /// What a Sentinel says how many there are, itself included.
