@@ -1,18 +1,17 @@
 //! Requests of one owner, under virtual time.
 
-use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 
-use polylock_core::engine::{Clock, Moment, VirtualClock};
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Memory;
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, Owner};
 
 use super::server::fake::{Call, Fake};
-use super::support::{engine, in_time, key, memory, queued, secs, settle, start, suspendable};
+use super::support::{
+    InterruptedClock, engine, in_time, key, memory, queued, secs, settle, start, suspendable,
+};
 
 #[tokio::test(start_paused = true)]
 async fn requests_of_one_owner_enter_together_wherever_they_stand_in_line() {
@@ -104,42 +103,11 @@ async fn an_owner_does_not_enter_a_lock_whose_time_is_over() {
     assert!(again.is_held() && !first.is_held());
 }
 
-/// A clock that does something else just before it is read for the `left`th time, as another thread may.
-struct Interrupting {
-    clock: VirtualClock,
-    left: AtomicUsize,
-    interrupt: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl fmt::Debug for Interrupting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Interrupting")
-    }
-}
-
-impl Clock for Interrupting {
-    fn now(&self) -> Moment {
-        let count = |left: usize| left.checked_sub(1);
-        let left = self
-            .left
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, count);
-        if left == Ok(1) {
-            let interrupt = self.interrupt.lock().expect("nothing panics").take();
-            interrupt.expect("it is set with the count")();
-        }
-        self.clock.now()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_owner_whose_guard_becomes_a_ticket_enters_before_or_waits() {
     let (mut entered, mut waited) = (0, 0);
     for read in 1..20 {
-        let clock = Arc::new(Interrupting {
-            clock: VirtualClock::new(),
-            left: AtomicUsize::new(0),
-            interrupt: Mutex::default(),
-        });
+        let clock = InterruptedClock::new();
         let locks = LocalQueue::new(Arc::new(Memory::with_engine(engine(&clock))));
         let request = AcquireRequest::new(key()).with_owner(Owner::new());
         let guard = locks.acquire(&request).await.unwrap();
@@ -149,14 +117,13 @@ async fn an_owner_whose_guard_becomes_a_ticket_enters_before_or_waits() {
             async move { locks.acquire(&request).await }
         });
         let (tell, told) = mpsc::channel();
-        *clock.interrupt.lock().unwrap() = Some(Box::new(move || {
+        clock.interrupt_at(read, move |_| {
             let mut cx = Context::from_waker(Waker::noop());
             let polled = again.as_mut().poll(&mut cx);
             tell.send((again, polled)).expect("the test listens");
-        }));
-        clock.left.store(read, Ordering::SeqCst);
+        });
         let ticket = guard.into_ticket();
-        clock.left.store(0, Ordering::SeqCst);
+        clock.go_on();
         match told.try_recv() {
             Ok((_, Poll::Ready(answer))) => {
                 assert!(answer.expect("the owner enters").is_held(), "read {read}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock_core::admin::LockAdmin;
-use polylock_core::engine::{Clock, Engine, OnRuntime, OsEntropy, VirtualClock};
+use polylock_core::engine::{Clock, Engine, Moment, OnRuntime, OsEntropy, VirtualClock};
 use polylock_core::layers::{Event, EventKind, LocalQueue, Observe, Observer};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::{
@@ -60,6 +60,62 @@ pub(crate) fn engine<C: Clock>(clock: &Arc<C>) -> Engine {
         Arc::new(entropy),
         Arc::new(spawn),
     )
+}
+
+type Interrupt = Box<dyn FnOnce(&VirtualClock) + Send>;
+
+/// A clock during one of whose reads something else happens, as on another thread.
+pub(crate) struct InterruptedClock {
+    clock: VirtualClock,
+    /// What happens, and in which read from here on.
+    interrupt: Mutex<Option<(usize, Interrupt)>>,
+}
+
+impl InterruptedClock {
+    pub(crate) fn new() -> Arc<Self> {
+        let (clock, interrupt) = (VirtualClock::new(), Mutex::default());
+        Arc::new(Self { clock, interrupt })
+    }
+
+    pub(crate) fn interrupt_at(
+        &self,
+        read: usize,
+        act: impl FnOnce(&VirtualClock) + Send + 'static,
+    ) {
+        let act: Interrupt = Box::new(act);
+        *self.interrupt.lock().expect("nothing panics") = Some((read, act));
+    }
+
+    /// Suspends the machine for 20 s.
+    pub(crate) fn suspend_at(&self, read: usize) {
+        self.interrupt_at(read, |clock| clock.suspend(secs(20)));
+    }
+
+    /// Interrupts no read any more.
+    pub(crate) fn go_on(&self) {
+        let _interrupt = self.interrupt.lock().expect("nothing panics").take();
+    }
+}
+
+impl fmt::Debug for InterruptedClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InterruptedClock")
+    }
+}
+
+impl Clock for InterruptedClock {
+    fn now(&self) -> Moment {
+        let mut interrupt = self.interrupt.lock().expect("nothing panics");
+        let due = interrupt.take_if(|(left, _)| {
+            *left -= 1;
+            *left == 0
+        });
+        drop(interrupt);
+        if let Some((_, act)) = due {
+            act(&self.clock);
+        }
+        self.clock.now()
+    }
 }
 
 /// Whether the lock of the key `k` has neither a holder nor a waiter.
