@@ -97,18 +97,10 @@ mod tests {
     #[test]
     fn validity_counts_from_the_request_and_ends_before_the_lease() {
         let sent = Moment::from_nanos(0) + secs(100);
-        assert_eq!(
-            LeaseTiming::new(secs(30)).valid_until(sent),
-            sent + secs(27)
-        );
-        assert_eq!(
-            LeaseTiming::new(secs(1)).valid_until(sent),
-            sent + Duration::from_millis(900)
-        );
-        assert_eq!(
-            LeaseTiming::new(Duration::from_millis(200)).valid_until(sent),
-            sent + Duration::from_millis(150)
-        );
+        for (ttl, valid) in [(30_000, 27_000), (1_000, 900), (200, 150)] {
+            let [ttl, valid] = [ttl, valid].map(Duration::from_millis);
+            assert_eq!(LeaseTiming::new(ttl).valid_until(sent), sent + valid);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use polylock_core::engine::VirtualClock;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
-use polylock_core::{AcquireRequest, LostReason, Owner};
+use polylock_core::{AcquireRequest, LostReason, Owner, Renewal};
 
 use super::support::{
     Wrapper, key, left, memory, plan_all, secs, settle, start, suspendable, try_start,
@@ -39,22 +39,6 @@ async fn a_lease_whose_renewal_is_under_way_is_renewed_by_the_next_holder() {
     let next = next.await.unwrap();
     tokio::time::sleep(secs(100)).await;
     assert!(next.is_held());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lease_without_renewal_is_acquired_afresh() {
-    let (_store, locks, _) = queue();
-    let first = locks.acquire(&request()).await.unwrap();
-    let manual = request().with_renewal(polylock_core::Renewal::Manual);
-    let next = start(&locks, manual);
-    tokio::time::sleep(secs(5)).await;
-    drop(first);
-    let left = left(&next.await.unwrap());
-    assert_eq!(
-        left,
-        secs(27),
-        "what is left of a lease that is acquired afresh"
-    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,19 +188,20 @@ async fn a_waiter_that_inherits_a_lost_lock_acquires_it_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_almost_over_is_not_handed_over() {
-    let (store, locks, _) = queue();
-    let first = locks.acquire(&request()).await.unwrap();
-    let next = start(&locks, request());
-    plan_all(&store, Request::Renew, Fault::Silence);
-    tokio::time::sleep(Duration::from_millis(26_500)).await;
-    drop(first);
-    let left = left(&next.await.unwrap());
-    assert_eq!(
-        left,
-        secs(27),
-        "what is left of a lease that is acquired anew"
-    );
+async fn a_lease_that_is_almost_over_or_that_nobody_will_renew_is_not_handed_over() {
+    for (renewal, held_for) in [
+        (Renewal::Automatic, Duration::from_millis(26_500)),
+        (Renewal::Manual, secs(5)),
+    ] {
+        let (store, locks, _) = queue();
+        let first = locks.acquire(&request()).await.unwrap();
+        let next = start(&locks, request().with_renewal(renewal));
+        plan_all(&store, Request::Renew, Fault::Silence);
+        tokio::time::sleep(held_for).await;
+        drop(first);
+        let left = left(&next.await.unwrap());
+        assert_eq!(left, secs(27), "not acquired anew: {renewal:?}");
+    }
 }
 
 /// The queue of a service whose administrator breaks the first lock the moment it is granted.

@@ -11,7 +11,7 @@ use polylock_core::engine::{Engine, OsEntropy, Spawn, Task, VirtualClock};
 use polylock_core::layers::{Event, EventKind, Migrate, Observe, Observer};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
-use polylock_core::{LostReason, Owner, Wait};
+use polylock_core::{AcquireRequest, LostReason, Owner, Renewal, Wait};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -109,7 +109,7 @@ async fn is_not_held_once_the_clock_has_passed_the_lease_of_a_part() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn max_hold_ends_both_and_min_hold_keeps_both() {
+async fn max_hold_ends_both() {
     let stores = Move::new();
     let both = stores.both();
     let request = both.request("k").ttl(secs(10)).max_hold(secs(20));
@@ -118,16 +118,6 @@ async fn max_hold_ends_both_and_min_hold_keeps_both() {
         in_time("the loss of the lock", guard.lost()).await,
         LostReason::MaxHold
     );
-    settle().await;
-    assert_eq!(stores.is_free().await, (true, true));
-    drop(guard);
-
-    let request = both.request("k").ttl(secs(10)).min_hold(secs(60));
-    let guard = request.acquire().await.unwrap();
-    assert_eq!(guard.release().await.unwrap(), Released::Clean);
-    tokio::time::sleep(secs(59)).await;
-    assert_eq!(stores.is_free().await, (false, false));
-    tokio::time::sleep(secs(2)).await;
     settle().await;
     assert_eq!(stores.is_free().await, (true, true));
 }
@@ -345,14 +335,20 @@ async fn the_next_one_of_the_process_renews_as_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn min_hold_keeps_what_is_renewed_by_hand() {
-    let stores = Move::new();
-    let both = stores.both();
-    let request = both.request("k").ttl(secs(10)).manual_renewal();
-    let guard = request.min_hold(secs(60)).acquire().await.unwrap();
-    assert_eq!(guard.release().await.unwrap(), Released::Clean);
-    tokio::time::sleep(secs(55)).await;
-    assert_eq!(stores.is_free().await, (false, false));
+async fn min_hold_keeps_both_whoever_renews_them() {
+    for renewal in [Renewal::Automatic, Renewal::Manual] {
+        let stores = Move::new();
+        let request = AcquireRequest::new(key()).with_ttl(secs(10));
+        let request = request.with_min_hold(secs(60)).with_renewal(renewal);
+        let both = stores.both();
+        let guard = both.acquire(&request).await.unwrap();
+        assert_eq!(guard.release().await.unwrap(), Released::Clean);
+        tokio::time::sleep(secs(59)).await;
+        assert_eq!(stores.is_free().await, (false, false), "{renewal:?}");
+        tokio::time::sleep(secs(2)).await;
+        settle().await;
+        assert_eq!(stores.is_free().await, (true, true), "{renewal:?}");
+    }
 }
 
 /// Polls requests that are not granted yet until they wait where they can.
@@ -500,14 +496,10 @@ async fn a_dropped_reentry_leaves_both_locks_to_the_first_guard() {
     let blocker = stores.new.client().lock("k").await.unwrap();
     let owner = Owner::new();
     let request = || both.request("k").owner(&owner).acquire();
-    let (mut first, mut second) = (Box::pin(request()), Box::pin(request()));
-    let mut cx = Context::from_waker(Waker::noop());
-    for _ in 0..10 {
-        assert!(first.as_mut().poll(&mut cx).is_pending(), "it is held");
-        assert!(second.as_mut().poll(&mut cx).is_pending(), "it is held");
-        settle().await;
-    }
+    let mut requests = [Box::pin(request()), Box::pin(request())];
+    poll_pending(&mut requests).await;
     blocker.release().await.unwrap();
+    let [first, second] = requests;
     let guard = first.await.unwrap();
     settle().await;
     // It has been sent its guard, and never looked.
