@@ -6,8 +6,8 @@ use lock_testkit::servers::{RedisCluster, RedisOptions, RedisServer};
 use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LeaseState, Mode};
 
 use crate::support::{
-    Place, SOON, acquire, assert_error, attempt, granted, key, lease, of, of_cluster, open, permits,
-    release, request, take, until, waiting, within,
+    Place, SOON, acquire, assert_error, attempt, granted, key, lease, of, of_cluster, open,
+    permits, release, request, take, until, waiting, within,
 };
 
 fn shared(name: &str) -> AcquireRequest {

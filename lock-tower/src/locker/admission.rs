@@ -219,15 +219,24 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn waiters_are_counted_in_any_order_of_grants() {
+    /// A limiter that serves one key.
+    fn limited(
+        holders: usize,
+        waiters_per_key: usize,
+        waiters: usize,
+    ) -> (Arc<AdmissionLimiter>, LockKey) {
         let limits = AdmissionLimits {
-            holders_per_key: 1,
-            waiters_per_key: 2,
-            waiters: 2,
+            holders_per_key: holders,
+            waiters_per_key,
+            waiters,
             keys: 1,
         };
-        let (admission, key) = (AdmissionLimiter::new(limits), LockKey::new("k").unwrap());
+        (AdmissionLimiter::new(limits), LockKey::new("k").unwrap())
+    }
+
+    #[test]
+    fn waiters_are_counted_in_any_order_of_grants() {
+        let (admission, key) = limited(1, 2, 2);
         let enter = || admission.enter(&key, Mode::Exclusive);
         let (first, mut second) = (enter().unwrap(), enter().unwrap());
         assert_eq!(admission.waiters(), 1);
@@ -247,13 +256,7 @@ mod tests {
     #[test]
     fn requests_within_the_permits_are_no_waiters_in_any_order_of_grants() {
         let limit = NonZeroU32::new(2).unwrap();
-        let limits = AdmissionLimits {
-            holders_per_key: 2,
-            waiters_per_key: 1,
-            waiters: 1,
-            keys: 1,
-        };
-        let (admission, key) = (AdmissionLimiter::new(limits), LockKey::new("k").unwrap());
+        let (admission, key) = limited(2, 1, 1);
         let enter = || admission.enter(&key, Mode::Permit { limit });
         let (first, mut second, mut third) = (enter().unwrap(), enter().unwrap(), enter().unwrap());
         assert_eq!(admission.waiters(), 1);
@@ -271,13 +274,7 @@ mod tests {
 
     #[test]
     fn readers_do_not_stand_in_line() {
-        let limits = AdmissionLimits {
-            holders_per_key: 1,
-            waiters_per_key: 1,
-            waiters: 3,
-            keys: 1,
-        };
-        let (admission, key) = (AdmissionLimiter::new(limits), LockKey::new("k").unwrap());
+        let (admission, key) = limited(1, 1, 3);
         let mut readers: Vec<_> = (0..4)
             .map(|_| admission.enter(&key, Mode::Shared).unwrap())
             .collect();
