@@ -9,7 +9,7 @@ use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason};
 
 use super::server::fake::Fake;
-use super::support::{in_time, memory, queued, secs, settle, start};
+use super::support::{in_time, memory, queued, secs, settle, start, try_start};
 
 fn key(name: &str) -> LockKey {
     LockKey::new(name).expect("is a key")
@@ -65,20 +65,13 @@ async fn a_log_that_panics_keeps_no_waiter_from_the_lock() {
     let _log = tracing::subscriber::set_default(BrokenLog);
     let (store, locks) = queued();
     let guard = locks.lock("k").await.unwrap();
-    let next = tokio::spawn({
-        let locks = locks.clone();
-        async move {
-            locks
-                .lock_within("k", Duration::from_secs(60))
-                .await
-                .is_ok()
-        }
-    });
+    let request = AcquireRequest::new(key("k")).with_wait(Wait::AtMost(secs(60)));
+    let next = try_start(&locks, request);
     tokio::task::yield_now().await;
-    let key = guard.key().clone();
-    store.break_lock(&key, "for the test").await.unwrap();
+    store.break_lock(guard.key(), "for the test").await.unwrap();
     assert_eq!(guard.lost().await, LostReason::Broken);
-    assert!(next.await.unwrap(), "the waiter was not told of the loss");
+    let next = next.await.unwrap();
+    assert!(next.is_ok(), "the waiter was not told of the loss");
 }
 
 #[tokio::test(start_paused = true)]

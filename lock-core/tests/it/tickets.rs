@@ -212,14 +212,13 @@ async fn a_request_that_never_arrived_costs_no_ticket() {
 #[tokio::test(start_paused = true)]
 async fn an_adoption_that_is_dropped_after_each_poll_leaves_nothing_or_a_ticket() {
     let faults = [
-        None,
-        Some(Fault::LateReply(millis(300))),
-        Some(Fault::LostReply),
-        Some(Fault::Silence),
+        Fault::LateReply(millis(300)),
+        Fault::LostReply,
+        Fault::Silence,
     ];
     for (fault, polls) in faults.into_iter().flat_map(|f| (0..8).map(move |n| (f, n))) {
         let (store, ticket) = ticket().await;
-        fault.inspect(|fault| store.faults().plan(Request::Adopt, *fault));
+        store.faults().plan(Request::Adopt, fault);
         let is_adopted = {
             let mut adopt = pin!(store.adopt(&ticket));
             let mut cx = Context::from_waker(Waker::noop());
