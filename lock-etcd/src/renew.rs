@@ -90,6 +90,14 @@ impl Due<'_> {
 
 impl EtcdStore {
     async fn renew_all(&self, requests: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        // The key of a lock that is kept for its min hold moves to another lease of etcd, and the other locks
+        // stay on the one that it had.
+        let is_last = |request: &&RenewalRequest| request.rule == TtlRule::Exactly;
+        for request in requests.iter().filter(is_last) {
+            if let Some(lease) = self.lease(request.id) {
+                lease.begin_last_renewal();
+            }
+        }
         self.retire_ended();
         let begun = self.engine.now();
         let mut kept: HashMap<i64, (Arc<ServerLease>, Vec<Due<'_>>)> = HashMap::new();

@@ -50,6 +50,8 @@ struct EtcdLeaseState {
     adoptions_under_way: usize,
     /// Of the present holder, once there is one.
     control: Option<LeaseControl>,
+    /// A release is under way, or the last renewal, for the rest of a min hold. The core repeats them until the
+    /// key is deleted or has a lease of etcd of its own.
     is_released: bool,
     /// A request to delete the key had no answer, and no release has reported that its outcome is unknown.
     is_deleted_perhaps: bool,
@@ -337,7 +339,13 @@ impl EtcdLease {
         }
     }
 
-    /// Whether its holder has lost the lock and keeps the guard, so that the key has to end with its lease of etcd.
+    /// Notes that the lock is renewed for the last time.
+    pub(crate) fn begin_last_renewal(&self) {
+        self.state().is_released = true;
+    }
+
+    /// Whether its holder has lost the lock and keeps the guard, or has left the lock without a release, so that
+    /// the key has to end with its lease of etcd.
     pub(crate) fn has_lost_holder(&self) -> bool {
         let control = {
             let state = self.state();

@@ -101,6 +101,42 @@ async fn an_abandoned_lock_ends_and_its_neighbors_stay() {
     release(kept).await;
 }
 
+/// A lock that was abandoned ends with its lease of etcd, although its signal is kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abandoned_lock_whose_signal_is_kept_ends_beside_one_that_is_renewed() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
+    let _signal = left.lost();
+    left.abandon();
+    let next = place.client().await.acquire(&request("left")).await;
+    release(next.expect("it has ended")).await;
+    release(kept).await;
+}
+
+/// The release of a lock with a min hold moves that lock to another lease of etcd, and none of the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_kept_for_its_min_hold_moves_no_other() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    // The engine renews none of them meanwhile.
+    let long = |name: &str| request(name).with_ttl(SOON * 6);
+    let kept = locks.acquire(&long("kept")).await.expect("it is free");
+    let short = long("short").with_min_hold(SOON * 2);
+    let short = locks.acquire(&short).await.expect("it is free");
+    let former = place.tree().leases(&key("kept")).await;
+    assert_eq!(place.tree().leases(&key("short")).await, former);
+    // If the last renewal had no reply in its time, it is repeated.
+    drop(short.release().await);
+    until("the lock has a lease of its own", async || {
+        place.tree().leases(&key("short")).await != former
+    })
+    .await;
+    renewed(&kept).await;
+    assert_eq!(place.tree().leases(&key("kept")).await, former);
+    release(kept).await;
+}
+
 /// A lock that is held for too long ends although its guard is kept, and its neighbors stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_held_for_too_long_ends_beside_one_that_is_renewed() {
