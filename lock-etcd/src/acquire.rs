@@ -42,6 +42,8 @@ impl EtcdAttempt<'_> {
         // If a retry has listed, another waiter may have seen this one wait.
         let mut has_waited = !listing.is_creation_of(&name);
         let mut is_fresh = true;
+        // Until when renewals for the grant are repeated, once one was sent.
+        let mut renewals_until: Option<Instant> = None;
         loop {
             if self.lease.is_replaced(&listing.contenders) {
                 return Err(EtcdAttemptError::Gone);
@@ -51,7 +53,12 @@ impl EtcdAttempt<'_> {
                 QueuePosition::Holds => {
                     self.budget.mark_free();
                     // A holder renews it by hand within a whole ttl, or the engine within half of one.
-                    if !(is_fresh || self.lease.is_shared) || self.is_older_than(|ttl| ttl / 2) {
+                    let is_due =
+                        !(is_fresh || self.lease.is_shared) || self.is_older_than(|ttl| ttl / 2);
+                    // At a slow cluster every renewal takes that long. What is left of the last one counts then.
+                    let is_over = renewals_until.is_some_and(|until| until <= Instant::now());
+                    if is_due && !is_over {
+                        renewals_until = renewals_until.or_else(|| Some(self.budget.step()));
                         listing = self.list(true).await?;
                         is_fresh = true;
                         continue;
@@ -67,7 +74,7 @@ impl EtcdAttempt<'_> {
             self.request.mark_contended();
             let next = self.store.without(&listing, &blocker, &name);
             let has_ended = self.wait(&blocker, &listing).await;
-            (has_waited, is_fresh) = (true, false);
+            (has_waited, is_fresh, renewals_until) = (true, false, None);
             listing = match next.filter(|_| has_ended) {
                 Some(next) => next,
                 None => self.list(false).await?,

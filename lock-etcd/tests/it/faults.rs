@@ -13,7 +13,7 @@ use polylock_core::{
 use polylock_etcd::{Etcd, EtcdConfig};
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, assert_error, granted, is_creation,
+    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, assert_error, config, granted, is_creation,
     is_grant, is_read, is_renewal, is_revocation, is_write, key, loss, ms, open, release, renewed,
     request, token, until, waiting,
 };
@@ -235,6 +235,24 @@ async fn an_adoption_whose_reply_comes_after_its_retry_is_kept() {
     let attempt = request("a").with_wait(Wait::Never);
     assert_error(&*holder, &attempt, ErrorKind::Contended).await;
     release(guard).await;
+}
+
+/// Each renewal takes more than half of the ttl, so that no listing is fresh. The request ends all the same, and
+/// leaves the lock to others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_does_not_wait_ends_at_a_slow_cluster() {
+    let place = Place::new().await;
+    let behind = config(&[place.proxy().port()], place.prefix()).with_timeout(ms(5_000));
+    let locks = open(behind.expect("it is in range")).await;
+    for direction in [Direction::Requests, Direction::Replies] {
+        place.proxy().set_latency(direction, ms(700));
+    }
+    // A keep-alive and a read take 2.8 s.
+    let slow = request("a").with_ttl(Duration::from_secs(4));
+    let slow = slow.with_wait(Wait::Never);
+    let ended = tokio::time::timeout(SOON * 2, locks.acquire(&slow)).await;
+    drop(ended.expect("it ends"));
+    release(acquire(&*place.client().await, "a").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
