@@ -127,16 +127,18 @@ impl EtcdAttempt<'_> {
 
     /// Lists the directory, and renews the lease of etcd, if that is due at least.
     async fn list(&self, renews: bool) -> Result<ContenderList, EtcdAttemptError> {
-        self.store.retire_ended();
         let until = self.budget.step();
         let directory = self.lease.directory.as_str();
+        let renews = renews || self.is_older_than(renewal_interval);
+        if renews {
+            // It looks at all locks of this client: too much for the other listings of many waiters.
+            self.store.retire_ended();
+        }
         loop {
             let listed = self.until(until, async {
                 let lease = self.lease.server_lease();
                 match lease.filter(|lease| !lease.is_retired()) {
-                    Some(_) if !renews && !self.is_older_than(renewal_interval) => {
-                        self.store.list(directory, until).await
-                    }
+                    Some(_) if !renews => self.store.list(directory, until).await,
                     Some(lease) => {
                         let read = self.store.renewed(&lease, |client| list(client, directory));
                         read.await
