@@ -9,7 +9,9 @@ use etcd_client::{
     Client, Compare, CompareOp, Error as ClientError, GetOptions, GetResponse, KeyValue,
     PutOptions, ResponseHeader, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
-use polylock_core::engine::{Blocker, Engine, LeaseId, Moment, QueuePosition, queue_position};
+use polylock_core::engine::{
+    Blocker, Engine, LeaseId, Moment, QueuePosition, before, queue_position,
+};
 use polylock_core::{AcquireRequest, LockKey, Renewal};
 use tokio::time::Instant;
 use tonic::Status;
@@ -251,8 +253,15 @@ impl EtcdStore {
         Ok(seconds.ok().map(Duration::from_secs))
     }
 
+    /// Whether a lease of etcd is known to have ended, by one request for which a loss may wait.
     pub(crate) async fn has_ended(&self, lease: &ServerLease) -> bool {
-        matches!(self.time_left(lease.id).await, Ok(None))
+        let id = lease.id;
+        let asked = self
+            .connection
+            .send(|mut client| async move { client.lease_time_to_live(id, None).await });
+        let answer = before(Instant::now() + LOSS_TIMEOUT, asked).await;
+        // Of one that has ended it is negative.
+        matches!(answer, Some(Ok(answer)) if answer.ttl() < 0)
     }
 
     /// The listing after the end of a blocker, if the contender of this name holds the lock then. Also
@@ -385,6 +394,9 @@ where
     }
     Err(EtcdFailure::LeaderChanged)
 }
+
+/// How long a loss that is certain waits for its reason.
+const LOSS_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How often a lease is renewed at once while leaders change.
 const RENEWALS: usize = 3;

@@ -188,6 +188,28 @@ async fn a_revoked_lease_costs_its_locks_and_no_more() {
     release(acquire(&locks, "one").await).await;
 }
 
+/// A loss that is certain is reported although etcd does not say whether the lease has ended too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loss_does_not_wait_for_its_reason() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    // The engine does not renew it meanwhile.
+    let long = request("a").with_ttl(SOON * 6);
+    let guard = locks.acquire(&long).await.expect("it is free");
+    let path = place.tree().paths(&key("a")).await.remove(0);
+    let deleted = place.tree().client().delete(path, None).await;
+    assert_eq!(deleted.expect("it answers").deleted(), 1);
+    let is_question = |path: &str, _: Option<Request>| path.ends_with("/LeaseTimeToLive");
+    place.counter().hold(is_question);
+    until("the loss is reported", async || {
+        let renewed = guard.renew().await;
+        renewed.is_err_and(|error| error.lost_reason() == Some(LostReason::Broken))
+    })
+    .await;
+    // A question that is repeated costs the time that the renewal has.
+    assert_eq!(place.counter().seen(is_question), 1);
+}
+
 /// A lock that is moved to another lease of etcd, as `lockctl renew` does, moves back to one of its client's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_renewed_from_outside_is_kept() {
