@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::EtcdConfig;
-use crate::error::{EtcdFailure, RETRY_BACKOFF};
+use crate::error::{EtcdFailure, RETRY_BACKOFF, is_without_auth};
 
 /// The servers of a cluster, of which one is in use.
 pub(crate) struct EtcdConnection {
@@ -107,7 +107,9 @@ impl EtcdConnection {
             Box::pin(async {
                 let Numbered { number, client } = self.client(at).await?;
                 attempt.number = Some(number);
-                request(client).await.map_err(EtcdFailure::of_request)
+                let has_login = self.config.login.is_some();
+                let failed = |error| EtcdFailure::of_request(error, has_login);
+                request(client).await.map_err(failed)
             }),
         );
         let answer = answer.await.unwrap_or(Err(EtcdFailure::Silent(limit)));
@@ -236,6 +238,23 @@ impl EtcdEndpoint {
     /// A user is logged in here; else nothing is sent yet.
     async fn open(&self, config: &EtcdConfig) -> Result<Client, EtcdFailure> {
         let options = options(config).await?;
+        if let Some(source) = &config.login {
+            let login = source.login().await.map_err(EtcdFailure::Core)?;
+            let (username, password) = (login.username(), login.password());
+            let (username, password) = (username.unwrap_or_default(), password.unwrap_or_default());
+            let known = options.clone().with_user(username, password);
+            match Client::connect([&self.url], Some(known)).await {
+                // As etcd's own client does. A login proves the client to the server, and not the other way
+                // round: a false server could take the login and answer it with any token.
+                Err(ClientError::GRpcStatus(status)) if is_without_auth(&status) => {
+                    tracing::warn!(
+                        server = self.url,
+                        "connected without a login: etcd has authentication disabled"
+                    );
+                }
+                connected => return Ok(connected?),
+            }
+        }
         Ok(Client::connect([&self.url], Some(options)).await?)
     }
 
@@ -244,8 +263,9 @@ impl EtcdEndpoint {
     }
 }
 
+/// Without a login.
 async fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdFailure> {
-    let mut options = ConnectOptions::new()
+    let options = ConnectOptions::new()
         .with_connect_timeout(SERVER_TIMEOUT)
         .with_keep_alive(PING_INTERVAL, SERVER_TIMEOUT)
         .with_keep_alive_while_idle(false)
@@ -253,11 +273,6 @@ async fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdFailure> {
         .with_tcp_keepalive(PING_INTERVAL)
         .with_require_leader(true)
         .with_auto_token_refresh(true);
-    if let Some(source) = &config.login {
-        let login = source.login().await.map_err(EtcdFailure::Core)?;
-        let (username, password) = (login.username(), login.password());
-        options = options.with_user(username.unwrap_or_default(), password.unwrap_or_default());
-    }
     match &config.tls {
         Some(files) => crate::tls::apply(files, options).await,
         None => Ok(options),

@@ -193,7 +193,19 @@ fn is_of_learner(status: &Status) -> bool {
 fn is_of_login(status: &Status) -> bool {
     let ended = ["auth store is old", "authentication failed"];
     let message = status.message();
-    status.code() == Code::Unauthenticated || ended.iter().any(|ended| message.contains(ended))
+    let has_ended = ended.iter().any(|ended| message.contains(ended));
+    has_ended || status.code() == Code::Unauthenticated || is_without_auth(status)
+}
+
+/// Whether the server has authentication disabled, and therefore takes no login.
+pub(crate) fn is_without_auth(status: &Status) -> bool {
+    let message = "authentication is not enabled";
+    status.code() == Code::FailedPrecondition && status.message().contains(message)
+}
+
+/// Whether the server has authentication enabled, and the connection was made without a login.
+fn is_without_login(status: &Status) -> bool {
+    status.message().contains("user name is empty")
 }
 
 fn kind(status: &Status) -> ErrorKind {
@@ -241,10 +253,15 @@ impl fmt::Display for EtcdAdvice<'_> {
 }
 
 impl EtcdFailure {
-    /// The failure of a request that was sent with an earlier login.
-    pub(crate) fn of_request(error: ClientError) -> Self {
+    /// The failure of a request on a connection that was made earlier, with the login at that time if the client
+    /// has one.
+    pub(crate) fn of_request(error: ClientError, has_login: bool) -> Self {
         match &error {
-            ClientError::GRpcStatus(status) if is_of_login(status) => Self::LoginEnded,
+            ClientError::GRpcStatus(status)
+                if is_of_login(status) || (has_login && is_without_login(status)) =>
+            {
+                Self::LoginEnded
+            }
             _ => error.into(),
         }
     }
@@ -296,13 +313,18 @@ mod tests {
             of_code(Code::Unknown),
             EtcdFailure::Silent(Duration::ZERO),
         ];
+        let no_user = || status(Code::InvalidArgument, "user name is empty");
+        let no_auth = status(Code::FailedPrecondition, "authentication is not enabled");
         let login_ended = [
-            EtcdFailure::of_request(status(Code::Unauthenticated, "token")),
-            EtcdFailure::of_request(status(Code::InvalidArgument, "auth store is old")),
+            EtcdFailure::of_request(status(Code::Unauthenticated, "token"), true),
+            EtcdFailure::of_request(status(Code::InvalidArgument, "auth store is old"), true),
+            EtcdFailure::of_request(no_auth, true),
+            EtcdFailure::of_request(no_user(), true),
         ];
         let denied = [
             of_code(Code::PermissionDenied),
             EtcdFailure::from(status(Code::InvalidArgument, "authentication failed")),
+            EtcdFailure::of_request(no_user(), false),
         ];
         let unconfirmed = [EtcdFailure::Unconfirmed];
         let full = || {

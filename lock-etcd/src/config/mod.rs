@@ -115,6 +115,7 @@ impl EtcdConfig {
     /// Logs in as a user of etcd. Default: no login.
     ///
     /// The user needs a role that may read and write the keys that begin with the prefix and a slash.
+    /// While the cluster has authentication disabled, the client goes on without the login.
     #[must_use]
     pub fn with_login(self, username: impl Into<String>, password: impl Into<String>) -> Self {
         let login = Login::new().with_username(username).with_password(password);

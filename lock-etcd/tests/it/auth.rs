@@ -10,7 +10,7 @@ use polylock_etcd::Etcd;
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, assert_error, config, is_creation,
-    is_release, ms, open, release, request, waiting,
+    is_release, ms, open, release, request, until, waiting,
 };
 
 /// A server with a user who may use the locks of one prefix.
@@ -99,6 +99,36 @@ async fn administrator(server: &EtcdServer) -> Client {
     let url = format!("http://{}", server.address());
     let connected = Client::connect([url], Some(options)).await;
     connected.expect("it connects")
+}
+
+/// While authentication is disabled, a client goes on without its login, and then with it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_are_kept_while_authentication_is_disabled() {
+    let server = secured(EtcdOptions::default()).await;
+    let ours = config(&[server.port()], "locks").with_login("orders", "s3cret");
+    let locks = open(ours.clone()).await;
+    // Longer than the test takes.
+    let long = request("a").with_ttl(SOON * 6);
+    let guard = locks.acquire(&long).await.expect("it is free");
+
+    let disabled = administrator(&server).await.auth_disable().await;
+    disabled.expect("it is disabled");
+    until("the lock is renewed without a login", async || {
+        guard.renew().await.is_ok()
+    })
+    .await;
+    release(acquire(&locks, "b").await).await;
+    release(acquire(&*open(ours).await, "b").await).await;
+
+    let url = format!("http://{}", server.address());
+    let mut anyone = Client::connect([url], None).await.expect("it connects");
+    anyone.auth_enable().await.expect("it is enabled");
+    until("the lock is renewed with the login", async || {
+        guard.renew().await.is_ok()
+    })
+    .await;
+    release(acquire(&locks, "b").await).await;
+    release(guard).await;
 }
 
 /// Takes the rights from the user.
