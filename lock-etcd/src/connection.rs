@@ -93,31 +93,70 @@ impl EtcdConnection {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let mut attempt = PendingRequest {
-            connection: self,
-            at,
-            number: None,
-            begun: Instant::now(),
-            is_answered: false,
-        };
-        let limit = SERVER_TIMEOUT.min(self.config.timeout);
+        let (_, answer) = self.send_numbered(at, request).await?;
+        Ok(answer)
+    }
+
+    /// The same, and the number of the connection that it was sent on.
+    pub(crate) async fn send_numbered<T, F>(
+        &self,
+        at: usize,
+        request: impl FnOnce(Client) -> F,
+    ) -> Result<(u64, T), EtcdFailure>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let mut attempt = self.attempt(at, None);
+        let limit = attempt.limit();
         // Boxed: a client is large, and so is every future that has one.
         let answer = timeout(
             limit,
             Box::pin(async {
                 let Numbered { number, client } = self.client(at).await?;
                 attempt.number = Some(number);
-                let has_login = self.config.login.is_some();
-                let failed = |error| EtcdFailure::of_request(error, has_login);
-                request(client).await.map_err(failed)
+                let answer = request(client).await;
+                let answer = answer.map_err(|error| self.failure(error));
+                answer.map(|answer| (number, answer))
             }),
         );
         let answer = answer.await.unwrap_or(Err(EtcdFailure::Silent(limit)));
-        attempt.is_answered = true;
-        if answer.as_ref().is_err_and(EtcdFailure::is_of_connection) {
-            self.leave(at, attempt.number);
+        attempt.end(answer)
+    }
+
+    /// Sends on a stream once, over the connection of a number.
+    pub(crate) async fn send_on<T>(
+        &self,
+        at: usize,
+        number: u64,
+        request: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, EtcdFailure> {
+        let attempt = self.attempt(at, Some(number));
+        let limit = attempt.limit();
+        let answer = match timeout(limit, request).await {
+            Ok(answer) => answer.map_err(|error| self.failure(error)),
+            Err(_) => Err(EtcdFailure::Silent(limit)),
+        };
+        attempt.end(answer)
+    }
+
+    fn attempt(&self, at: usize, number: Option<u64>) -> PendingRequest<'_> {
+        PendingRequest {
+            connection: self,
+            at,
+            number,
+            begun: Instant::now(),
+            is_answered: false,
         }
-        answer
+    }
+
+    fn failure(&self, error: ClientError) -> EtcdFailure {
+        EtcdFailure::of_request(error, self.config.login.is_some())
+    }
+
+    /// The number of the present connection to a server.
+    pub(crate) fn number(&self, at: usize) -> Option<u64> {
+        let client = self.servers[at % self.servers.len()].client();
+        client.as_ref().map(|client| client.number)
     }
 
     /// Sends a transaction once, to the server in use.
@@ -288,6 +327,22 @@ struct PendingRequest<'a> {
     number: Option<u64>,
     begun: Instant,
     is_answered: bool,
+}
+
+impl PendingRequest<'_> {
+    /// How long it may take.
+    fn limit(&self) -> Duration {
+        SERVER_TIMEOUT.min(self.connection.config.timeout)
+    }
+
+    /// Leaves the server if another one may do better.
+    fn end<T>(mut self, answer: Result<T, EtcdFailure>) -> Result<T, EtcdFailure> {
+        self.is_answered = true;
+        if answer.as_ref().is_err_and(EtcdFailure::is_of_connection) {
+            self.connection.leave(self.at, self.number);
+        }
+        answer
+    }
 }
 
 impl Drop for PendingRequest<'_> {

@@ -25,9 +25,11 @@ pub(crate) struct ServerLease {
     engine: Engine,
 }
 
-/// Keep-alives and their answers, at one server.
+/// Keep-alives and their answers, over one connection to one server.
 struct KeepAliveStream {
     at: usize,
+    /// That of the connection.
+    number: u64,
     keeper: LeaseKeeper,
     answers: LeaseKeepAliveStream,
     /// The last one that was answered.
@@ -139,13 +141,17 @@ impl ServerLease {
             return Ok(last);
         }
         let at = self.connection.current();
+        // A stream of an earlier connection has ended or may hang, which says nothing of the present one.
+        let number = self.connection.number(at);
+        let is_of_present =
+            |stream: &KeepAliveStream| stream.at == at && Some(stream.number) == number;
         // A keep-alive that is dropped leaves its answer in the stream.
-        let mut stream = match known.take().filter(|stream| stream.at == at) {
+        let mut stream = match known.take().filter(is_of_present) {
             Some(stream) => stream,
             None => self.open(at).await?,
         };
         let sent = self.engine.now();
-        let term = self.connection.send_to(at, |_| async {
+        let term = self.connection.send_on(at, stream.number, async {
             stream.keeper.keep_alive().await?;
             let answer = stream.answers.message().await?;
             let answer = answer.ok_or_else(|| broken("the stream has ended"))?;
@@ -165,12 +171,13 @@ impl ServerLease {
     }
 
     async fn open(&self, at: usize) -> Result<KeepAliveStream, EtcdFailure> {
-        let opened = self.connection.send_to(at, |mut client| async move {
+        let opened = self.connection.send_numbered(at, |mut client| async move {
             client.lease_keep_alive(self.id).await
         });
-        let (keeper, answers) = opened.await?;
+        let (number, (keeper, answers)) = opened.await?;
         Ok(KeepAliveStream {
             at,
+            number,
             keeper,
             answers,
             last: None,

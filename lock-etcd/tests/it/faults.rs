@@ -588,6 +588,25 @@ async fn requests_that_lose_their_connection_make_one() {
     assert!((1..=4).contains(&connections), "{connections} connections");
 }
 
+/// The keep-alives of a connection that broke end with it, and cost the next connection nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_after_a_reconnect_keeps_the_connection() {
+    let place = Place::new().await;
+    let locks = place.behind_proxy().await;
+    let guard = locks.acquire(&long("a")).await.expect("it is free");
+    renewed(&guard).await;
+    place.proxy().hold(Direction::Replies);
+    let waiter = waiting(&locks, long("b"));
+    place.contenders("b", 1).await;
+    place.proxy().cut();
+    place.proxy().resume(Direction::Replies);
+    release(granted(waiter).await).await;
+    let before = place.proxy().connections();
+    renewed(&guard).await;
+    assert_eq!(place.proxy().connections(), before);
+    release(guard).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_without_a_listener_is_unavailable() {
     let config = crate::support::config(&[1], "locks").with_connect_timeout(ms(500));
