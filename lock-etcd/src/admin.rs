@@ -14,7 +14,7 @@ use crate::error::EtcdFailure;
 use crate::lock::NAME;
 use crate::queue::{EtcdContender, split};
 use crate::server_lease::ServerLease;
-use crate::store::{EtcdStore, revision};
+use crate::store::{EtcdStore, list, revision};
 
 /// The administration of the locks of a cluster.
 #[derive(Debug)]
@@ -177,7 +177,8 @@ impl EtcdStore {
             return Ok(None);
         };
         for (holder, contender) in info.holders.iter_mut().zip(&contenders) {
-            holder.time_left = self.time_left(contender.lease).await?;
+            let known = self.time_left(contender.lease).await?;
+            holder.time_left = known.map(|(left, _)| left);
         }
         Ok(Some(info))
     }
@@ -230,15 +231,24 @@ impl EtcdStore {
             else {
                 return Ok(LeaseState::Lost(LostReason::Stolen));
             };
-            if self.time_left(lease).await? > Some(ttl) {
+            let known = self.time_left(lease).await?;
+            let (left, whole) = known.unwrap_or_default();
+            if left > ttl {
                 return Ok(LeaseState::Held);
             }
-            let lease = self.private_lease(ttl, self.step()).await?;
+            // A live holder may renew its lease until the key is moved, which no comparison shows, and then counts
+            // on the whole of it.
+            let lease = self.private_lease(ttl.max(whole), self.step()).await?;
             // From here on, the key may be attached to this lease, which is not kept alive.
             lease.retire();
             let (path, value) = (format!("{directory}{name}"), entry.encode());
             let replaced = self.replace_once(&path, mod_revision, &value, &lease);
             if replaced.await?.is_ok() {
+                // A holder leaves a tenth of its lease unused.
+                if lease.age() > whole / 10 {
+                    self.renewed(&lease, |client| list(client, &directory))
+                        .await?;
+                }
                 return Ok(LeaseState::Held);
             }
         }

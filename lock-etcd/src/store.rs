@@ -241,16 +241,20 @@ impl EtcdStore {
         listed.await
     }
 
-    /// What is left of a lease of etcd, to the second; `None` if it has ended.
-    pub(crate) async fn time_left(&self, lease: i64) -> Result<Option<Duration>, EtcdFailure> {
+    /// What is left of a lease of etcd, to the second, and its ttl; `None` if it has ended.
+    pub(crate) async fn time_left(
+        &self,
+        lease: i64,
+    ) -> Result<Option<(Duration, Duration)>, EtcdFailure> {
         let asked = self
             .connection
             .retried(self.step(), |mut client| async move {
                 client.lease_time_to_live(lease, None).await
             });
+        let answer = asked.await?;
         // Of one that has ended it is negative.
-        let seconds = u64::try_from(asked.await?.ttl());
-        Ok(seconds.ok().map(Duration::from_secs))
+        let seconds = |seconds: i64| u64::try_from(seconds).ok().map(Duration::from_secs);
+        Ok(seconds(answer.ttl()).zip(seconds(answer.granted_ttl())))
     }
 
     /// Whether a lease of etcd is known to have ended, by one request for which a loss may wait.

@@ -224,6 +224,41 @@ async fn a_lock_that_is_renewed_from_outside_is_kept() {
     release(guard).await;
 }
 
+/// A holder that renews its lock until an administrator has moved the key counts on a whole ttl. The next lease is
+/// as long, although the administrator asks for less.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_administrator_cuts_no_renewal_that_crosses_its_own() {
+    let place = Place::new().await;
+    let (locks, counted) = (place.client().await, place.counted().await);
+    let whole = SOON * 6;
+    let manual = request("a").with_ttl(whole).with_renewal(Renewal::Manual);
+    let guard = locks.acquire(&manual).await.expect("it is free");
+    let (key, id) = (key("a"), guard.lease_id().expect("it has an id"));
+    let former = place.tree().leases(&key).await;
+    place.counter().hold(is_write);
+    // Of a lease that was just granted, a second less is left.
+    let less = whole - Duration::from_secs(1);
+    let renewal = admin(&*counted).renew_lease(&key, id, less);
+    let cross = async {
+        place.held().await;
+        renewed(&guard).await;
+        place.counter().pass();
+    };
+    let (state, ()) = tokio::join!(renewal, cross);
+    assert_eq!(state.expect("it answers"), LeaseState::Held);
+    let next = place.tree().leases(&key).await;
+    assert_ne!(next, former, "the key is not moved");
+    let known = place
+        .tree()
+        .client()
+        .lease_time_to_live(next[0], None)
+        .await;
+    let granted = known.expect("it answers").granted_ttl();
+    assert!(granted >= 120, "{granted} s");
+    assert!(guard.is_held());
+    release(guard).await;
+}
+
 /// A write of an administrator that another write comes before is repeated with another lease of etcd. The first
 /// one is revoked.
 #[tokio::test(flavor = "multi_thread")]
