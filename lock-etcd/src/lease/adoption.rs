@@ -50,13 +50,8 @@ impl EtcdLease {
             return Ok(None);
         };
         let token = contender.token();
-        let is_outdated = match &state.key {
-            KnownKey::At(own) => own.mod_revision > contender.mod_revision,
-            KnownKey::Gone => true,
-            _ => false,
-        };
         // A later write has attached the key to another lease of etcd. To drop that one here would revoke it.
-        if is_outdated {
+        if state.key.is_later_than(contender.mod_revision) {
             state.leases.retain(|lease| lease.id != attached.id);
             drop(state);
             return Ok(token);

@@ -72,6 +72,17 @@ pub(crate) enum KnownKey {
     Gone,
 }
 
+impl KnownKey {
+    /// Whether more is known than that the key was there with this revision.
+    fn is_later_than(&self, mod_revision: i64) -> bool {
+        match self {
+            Self::At(own) => own.mod_revision > mod_revision,
+            Self::Gone => true,
+            Self::Never | Self::Creating | Self::Unknown => false,
+        }
+    }
+}
+
 /// The key of a contender and when it was written.
 #[derive(Clone)]
 pub(crate) struct KeyRevisions {
@@ -288,8 +299,9 @@ impl EtcdLease {
         lease: &Arc<ServerLease>,
         mode: Option<Mode>,
     ) -> Result<LeaseState, EtcdFailure> {
-        let is_other = self.may_be_attached(lease);
+        let mut is_other = false;
         loop {
+            is_other |= self.may_be_attached(lease);
             let (key, value) = {
                 let mut state = self.state();
                 if let Some(mode) = mode {
@@ -328,6 +340,10 @@ impl EtcdLease {
             };
             revisions.mod_revision = mod_revision;
             let mut state = self.state();
+            // A late attempt to adopt the key has written it since, and has attached it to a lease of its own.
+            if state.key.is_later_than(mod_revision) {
+                continue;
+            }
             state.key = KnownKey::At(revisions);
             if is_written {
                 let former = std::mem::replace(&mut state.leases, vec![Arc::clone(lease)]);

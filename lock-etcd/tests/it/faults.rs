@@ -237,6 +237,38 @@ async fn an_adoption_whose_reply_comes_after_its_retry_is_kept() {
     release(guard).await;
 }
 
+/// A renewal moves an adopted lock, a late attempt of the adoption moves it again, and the reply to the renewal
+/// comes last: the lease of etcd that the lock has by then is kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_whose_reply_comes_after_a_late_adoption_is_kept() {
+    let place = Place::new().await;
+    let (holder, locks) = (place.client().await, place.counted().await);
+    let ticket = acquire(&holder, "a").await.into_ticket();
+    let ticket = ticket.expect("a lease can be left");
+    place.counter().hold(|_, kind| kind == Some(Request::Adopt));
+    // One attempt has a third of the ttl, and its write goes on after that.
+    let guard = locks.acquire(&AcquireRequest::adopting(&ticket)).await;
+    let guard = guard.expect("the retry adopts it");
+    let former = place.tree().leases(&key("a")).await;
+    // A renewal has a fifth of the ttl.
+    let late = Fault::LateReply(ms(400));
+    place.counter().plan(Request::Adopt, late);
+    let cross = async {
+        until("the lock is moved", async || {
+            place.tree().leases(&key("a")).await != former
+        })
+        .await;
+        place.counter().pass();
+    };
+    let extension = guard.renew_for(Duration::from_secs(300));
+    let (extended, ()) = tokio::join!(extension, cross);
+    // On a busy machine it has no reply in its time, and the engine renews the lock later.
+    drop(extended);
+    assert!(locks.shutdown(SOON).await, "the first attempt does not end");
+    assert_eq!(place.tree().line(&key("a")).await.len(), 1, "it is free");
+    release(guard).await;
+}
+
 /// Each renewal takes more than half of the ttl, so that no listing is fresh. The request ends all the same, and
 /// leaves the lock to others.
 #[tokio::test(flavor = "multi_thread")]
@@ -609,7 +641,7 @@ async fn a_renewal_after_a_reconnect_keeps_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_without_a_listener_is_unavailable() {
-    let config = crate::support::config(&[1], "locks").with_connect_timeout(ms(500));
+    let config = config(&[1], "locks").with_connect_timeout(ms(500));
     let refused = Etcd::connect(config.expect("it is in range")).await;
     let error = refused.expect_err("no server listens");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
