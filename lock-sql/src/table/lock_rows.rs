@@ -1,6 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::ops::RangeBounds;
 use std::time::Duration;
 
 use polylock_core::admin::{LockInfo, Record};
@@ -44,10 +43,11 @@ impl LockRows {
         self.rows.values()
     }
 
-    /// Clears the slots of shared holders and waiters that have expired.
+    /// Clears the slots of shared holders that have expired. The place of a waiter stays: a waiter that is
+    /// only late comes back to it.
     pub(crate) fn evict(&mut self, ctx: &ReadContext) {
-        let ended = self.rows.values().filter(|row| row.holder.is_some());
-        let ended = ended.filter(|row| row.slot > 0 && row.held_leases(ctx).is_none());
+        let shared = self.rows.range(1..QUEUE).map(|(_, row)| row);
+        let ended = shared.filter(|row| row.holder.is_some() && row.held_leases(ctx).is_none());
         let ended: Vec<_> = ended.map(|row| row.slot).collect();
         for slot in ended {
             self.row_mut(slot, ctx).holder = None;
@@ -59,24 +59,23 @@ impl LockRows {
         &self,
         ctx: &ReadContext,
     ) -> impl Iterator<Item = (u32, &SlotHolder)> {
-        self.live_in(..QUEUE, ctx)
+        let (rows, ctx) = (self.rows.range(..QUEUE), *ctx);
+        rows.filter_map(move |(slot, row)| Some((*slot, row.held_leases(&ctx)?)))
     }
 
+    /// The waiters whose places have not expired.
     pub(super) fn waiters(&self, ctx: &ReadContext) -> impl Iterator<Item = (u32, &SlotHolder)> {
-        let waiters = self.live_in(QUEUE.., ctx);
+        let (places, ctx) = (self.places(ctx), *ctx);
+        places.filter(move |(_, waiter)| waiter.ends(&ctx) > ctx.moment)
+    }
+
+    /// The places in the queue, with those of waiters that are late or have died.
+    pub(super) fn places(&self, ctx: &ReadContext) -> impl Iterator<Item = (u32, &SlotHolder)> {
+        let rows = self.rows.range(QUEUE..);
+        let places = rows.filter_map(|(slot, row)| Some((*slot, row.holder.as_ref()?)));
         // A place that lasts longer was written before the clock was set back.
         let (ctx, last) = (*ctx, ctx.moment + FAR);
-        waiters.filter(move |(_, waiter)| waiter.ends(&ctx) <= last)
-    }
-
-    fn live_in(
-        &self,
-        slots: impl RangeBounds<u32>,
-        ctx: &ReadContext,
-    ) -> impl Iterator<Item = (u32, &SlotHolder)> {
-        let ctx = *ctx;
-        let rows = self.rows.range(slots);
-        rows.filter_map(move |(slot, row)| Some((*slot, row.held_leases(&ctx)?)))
+        places.filter(move |(_, waiter)| waiter.ends(&ctx) <= last)
     }
 
     /// Acquires the lock if possible.

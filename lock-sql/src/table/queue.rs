@@ -59,9 +59,9 @@ impl LockRows {
             return;
         }
         let slot = self.place(ticket, ctx);
-        let mine = self.waiters(ctx).find(|(_, waiter)| waiter.id == ticket);
+        let mine = self.places(ctx).find(|(_, waiter)| waiter.id == ticket);
         let token = mine.map(|(_, waiter)| waiter.token).unwrap_or_else(|| {
-            let tokens = self.waiters(ctx).map(|(_, waiter)| waiter.token);
+            let tokens = self.places(ctx).map(|(_, waiter)| waiter.token);
             tokens.max().map_or(1, |last| last + 1)
         });
         self.row_mut(slot, ctx).set_holder(SlotHolder {
@@ -78,13 +78,16 @@ impl LockRows {
         });
     }
 
-    /// The slot of a waiter, or one for it.
+    /// The slot of a waiter, or one for it. An expired place goes to another waiter only if all others are
+    /// taken: its waiter may be late.
     pub(crate) fn place(&self, ticket: LeaseId, ctx: &ReadContext) -> u32 {
-        let waiters: Vec<_> = self.waiters(ctx).collect();
-        let mine = waiters.iter().find(|(_, waiter)| waiter.id == ticket);
-        let taken = |slot: &u32| waiters.iter().any(|(other, _)| other == slot);
-        let free = || (QUEUE..).find(|slot| !taken(slot)).unwrap_or(QUEUE);
-        mine.map_or_else(free, |(slot, _)| *slot)
+        let taken: Vec<_> = self.waiters(ctx).map(|(slot, _)| slot).collect();
+        let left: Vec<_> = self.places(ctx).map(|(slot, _)| slot).collect();
+        let mut slots = (QUEUE..).take(MAX_WAITERS);
+        let mine = self.find(ticket);
+        mine.or_else(|| slots.find(|slot| !left.contains(slot)))
+            .or_else(|| (QUEUE..).find(|slot| !taken.contains(slot)))
+            .unwrap_or(QUEUE)
     }
 
     pub(crate) fn dequeue(&mut self, ticket: LeaseId, ctx: &ReadContext) {
@@ -190,6 +193,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_waiter_that_is_late_keeps_its_order() {
+        let mut lock = LockRows::default();
+        take(&mut lock, &queued(1), &later(0)).unwrap();
+        take(&mut lock, &queued(2), &later(1)).unwrap_err();
+        take(&mut lock, &queued(3), &later(900)).unwrap_err();
+        lock.release(id(1), &later(1100));
+        // It is passed over, and another waiter comes.
+        take(&mut lock, &queued(3), &later(1101)).unwrap();
+        lock.evict(&later(1101));
+        take(&mut lock, &queued(5), &later(1102)).unwrap_err();
+        take(&mut lock, &queued(2), &later(1103)).unwrap_err();
+        lock.release(id(3), &later(1104));
+        assert!(take(&mut lock, &queued(5), &later(1105)).is_err());
+        take(&mut lock, &queued(2), &later(1106)).unwrap();
+        lock.release(id(2), &later(1107));
+        take(&mut lock, &queued(5), &later(1108)).unwrap();
     }
 
     #[test]

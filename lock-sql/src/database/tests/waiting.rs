@@ -7,9 +7,10 @@ use polylock_core::engine::Engine;
 use polylock_core::{AcquireRequest, Fencing, LockGuard, Mode, Wait};
 use tokio::task::JoinHandle;
 
-use super::{Client, key};
+use super::{ALONE, Client, claim, id, key};
 use crate::leases::Leases;
-use crate::store::Pace;
+use crate::store::{LeaseStore as _, Pace};
+use crate::table::SqlClaim;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -129,6 +130,42 @@ async fn waiters_that_poll_are_served_in_the_order_of_their_arrival() {
         }
         guard.release().await.expect("released");
         assert_eq!(client.number(queued).await, 0, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_late_keeps_its_place() {
+    for (url, parameters) in [
+        (PostgresServer::shared().database(), "&notify=off"),
+        (MariaDbServer::shared().database(), ""),
+    ] {
+        let client = Client::open(&url, parameters).await;
+        let take = async |n: u8| {
+            let claim = SqlClaim {
+                ticket: Some(id(100 + n)),
+                is_queued: true,
+                ..claim(n, ALONE)
+            };
+            let taken = client.store.take(&key("k"), claim).await;
+            taken.expect("an answer").is_ok()
+        };
+        assert!(client.take("k", 1, ALONE).await.is_some());
+        assert!(!take(2).await);
+        client
+            .sql("UPDATE polylock_locks SET expires_at = 1 WHERE slot > 1000000")
+            .await;
+        client.release("k", 1).await;
+        // It is passed over, and another waiter comes.
+        assert!(take(3).await);
+        assert!(!take(4).await);
+        assert!(!take(2).await);
+        let is_ahead = format!(
+            "SELECT count(*) FROM polylock_locks a JOIN polylock_locks b ON a.token < b.token
+             WHERE a.slot > 1000000 AND a.id = '{}' AND b.slot > 1000000 AND b.id = '{}'",
+            "f".repeat(16),
+            "h".repeat(16),
+        );
+        assert_eq!(client.number(&is_ahead).await, 1, "{url}");
     }
 }
 

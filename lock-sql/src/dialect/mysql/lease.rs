@@ -81,12 +81,14 @@ pub(super) fn many(table: &str, before: &str, columns: Vec<&'static str>, after:
 
 pub(super) fn text(table: &str, template: &str) -> String {
     let vacant = format!("id IS NULL OR expires_at <= %now% OR expires_at > %now% + {FAR}");
+    let mine = format!("id = VALUES(id) AND expires_at <= %now% + {FAR}");
     fill(
         template,
         table,
         (NOW, NOW),
         &[
             ("%vacant%", &vacant),
+            ("%mine%", &mine),
             ("%renewed_ttl%", "IF(%kept%, l.ttl, %longer%)"),
             (
                 "%renewed_end%",
@@ -148,12 +150,13 @@ SELECT 1, {1}, COALESCE(MAX(t.last_token), 0), %now%, %now% FROM %table% t
 WHERE t.kind = 0 AND t.lock_key = ''
 ON DUPLICATE KEY UPDATE %table%.version = %table%.version";
 
-/// Assignments run from left to right: until `id` is written, the slot belongs to its former waiter.
+/// A waiter keeps its place, also one that has expired. Assignments run from left to right: until `id` is
+/// written, the slot belongs to its former waiter.
 const ENTER: &str = "
 INSERT INTO %table% (kind, lock_key, slot, id, token, acquired_at, ttl, expires_at, changed_at)
 VALUES (1, {1}, {2}, {3}, %now%, %now%, {4}, %now% + {4}, %now%)
 ON DUPLICATE KEY UPDATE
-    token = IF(%vacant%, VALUES(token), token),
+    token = IF(%mine%, token, IF(%vacant%, VALUES(token), token)),
     id = IF(%vacant%, VALUES(id), id),
     ttl = IF(id = VALUES(id), VALUES(ttl), ttl),
     expires_at = IF(id = VALUES(id), VALUES(expires_at), expires_at),

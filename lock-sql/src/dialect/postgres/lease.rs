@@ -60,12 +60,14 @@ pub(super) fn text(table: &str, template: &str) -> String {
         "l.id IS NULL OR l.expires_at <= excluded.changed_at
          OR l.expires_at > excluded.changed_at + {FAR}"
     );
+    let mine = format!("l.id = excluded.id AND l.expires_at <= excluded.changed_at + {FAR}");
     let filled = fill(
         template,
         table,
         (NOW, "m.now"),
         &[
             ("%vacant%", &vacant),
+            ("%mine%", &mine),
             (
                 "%renewed_ttl%",
                 "CASE WHEN %kept% THEN l.ttl ELSE %longer% END",
@@ -151,14 +153,14 @@ UPDATE %table% l SET wanted_until = m.now + 3000000
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.wanted_until < m.now + 1500000";
 
-/// A waiter keeps its place, or takes a free one.
+/// A waiter keeps its place, also one that has expired, or takes a free one.
 const ENTER: &str = "
 INSERT INTO %table% AS l
     (kind, lock_key, slot, id, token, acquired_at, ttl, expires_at, changed_at)
 SELECT 1, {1}, {2}, {3}, m.now, m.now, {4}, %end%, m.now
 %clock%
 ON CONFLICT (kind, lock_key, slot) DO UPDATE SET
-    token = CASE WHEN %vacant% THEN excluded.token ELSE l.token END,
+    token = CASE WHEN %mine% THEN l.token ELSE excluded.token END,
     id = excluded.id, ttl = excluded.ttl, expires_at = excluded.expires_at,
     changed_at = excluded.changed_at
 WHERE l.id = excluded.id OR %vacant%";
