@@ -76,7 +76,7 @@ impl Leases {
         budget: &SqlBudget,
         place: &WaiterPlace,
     ) -> Result<LockGuard> {
-        let first = self.claim(request, place, false);
+        let first = self.claim(request, place);
         if let AttemptOutcome::Granted(guard) = self.attempt(first, request, place).await? {
             return guard;
         }
@@ -137,7 +137,7 @@ impl Leases {
         is_notified: bool,
     ) -> Result<AttemptOutcome, SqlFailure> {
         if !is_notified {
-            let claim = self.claim(request, place, true);
+            let claim = self.claim(request, place);
             let looked = self.store.look(request.key(), &claim).await;
             // The poll has requested nothing that could be granted.
             let looked = looked.map_err(|failure| SqlFailure {
@@ -148,7 +148,7 @@ impl Leases {
                 return Ok(AttemptOutcome::Held(refusal));
             }
         }
-        let mut claim = self.claim(request, place, true);
+        let mut claim = self.claim(request, place);
         claim.is_notified = is_notified;
         self.attempt(claim, request, place).await
     }
@@ -164,6 +164,10 @@ impl Leases {
         let armed: Arc<dyn Lease> = Arc::<TableLease>::clone(&lease);
         // Armed before the request is sent: if this is dropped from here on, the lock is released.
         let pending = self.engine.pending(key, armed, request.ttl());
+        let queues = claim.queues;
+        let was_taken = place
+            .is_taken
+            .swap(claim.ticket.is_some(), Ordering::Relaxed);
         // Before the request is sent as well: the lease counts from here.
         let sent = self.engine.now();
         match self.store.take(key, claim).await {
@@ -175,6 +179,10 @@ impl Leases {
             }
             Ok(Err(refusal)) => {
                 pending.disarm();
+                if !queues && refusal.ahead.is_none() {
+                    // It did not have to queue.
+                    place.is_taken.store(was_taken, Ordering::Relaxed);
+                }
                 Ok(AttemptOutcome::Held(refusal))
             }
             Err(failure) => {
@@ -186,13 +194,11 @@ impl Leases {
         }
     }
 
-    fn claim(&self, request: &AcquireRequest, place: &WaiterPlace, is_queued: bool) -> SqlClaim {
+    fn claim(&self, request: &AcquireRequest, place: &WaiterPlace) -> SqlClaim {
         let mut claim = SqlClaim::new(self.engine.lease_id(), request);
         claim.ticket = place.ticket;
-        claim.is_queued = is_queued && place.ticket.is_some();
-        if claim.ticket.is_some() {
-            place.is_taken.store(true, Ordering::Relaxed);
-        }
+        claim.queues = self.store.has_queue();
+        claim.is_queued = place.is_taken.load(Ordering::Relaxed);
         claim
     }
 }
@@ -218,13 +224,12 @@ struct WaiterPlace {
 
 impl WaiterPlace {
     fn of(leases: &Leases, request: &AcquireRequest) -> Self {
-        let queues =
-            !is_sharing(request.mode()) && request.wait().waits() && leases.store.has_queue();
+        let may_queue = !is_sharing(request.mode()) && request.wait().waits();
         Self {
             store: Arc::clone(&leases.store),
             engine: leases.engine.clone(),
             key: request.key().clone(),
-            ticket: queues.then(|| leases.engine.lease_id()),
+            ticket: may_queue.then(|| leases.engine.lease_id()),
             is_taken: AtomicBool::new(false),
         }
     }

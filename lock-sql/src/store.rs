@@ -25,7 +25,8 @@ pub(crate) trait LeaseStore: Renewer {
     /// Whether a lock can be acquired; does not disturb other clients.
     async fn look(&self, key: &LockKey, claim: &SqlClaim) -> Result<Availability, SqlFailure>;
 
-    /// Whether exclusive waiters queue in the table because releases send no notifications.
+    /// Whether all exclusive waiters queue in the table because releases send no notifications. Elsewhere
+    /// they queue behind others, and after a lost race.
     fn has_queue(&self) -> bool;
 
     /// Whether waiters keep waiting while the database is unreachable. False if each request to a
@@ -104,6 +105,7 @@ impl Pace {
     /// often as the first ones, the database would have no time left for the holder.
     pub(crate) fn bounds(self, ahead: Option<usize>) -> (Duration, Duration) {
         match (self, ahead) {
+            (Self::Notified, Some(..MAX_WAITERS)) => (BACKOFF_WITH_PLACE, BACKOFF_WITH_PLACE),
             (Self::Notified, _) => (BACKOFF_WHEN_NOTIFIED, BACKOFF_WHEN_NOTIFIED),
             // The second one has to notice that it becomes the first.
             (Self::Polled, Some(0 | 1)) => (MIN_BACKOFF, MAX_BACKOFF / 4),
@@ -117,6 +119,9 @@ const MIN_BACKOFF: Duration = Duration::from_millis(1);
 const MAX_BACKOFF: Duration = Duration::from_millis(20);
 
 const BACKOFF_WHEN_NOTIFIED: Duration = Duration::from_secs(1);
+
+/// Backoff of a notified waiter with a place in the queue, which it has to renew in time.
+const BACKOFF_WITH_PLACE: Duration = Duration::from_millis(250);
 
 /// Backoff of a waiter that found the queue full: its turn is far away.
 const BACKOFF_WITHOUT_PLACE: Duration = Duration::from_millis(500);
@@ -143,5 +148,21 @@ mod tests {
         assert_eq!(bounds(Some(MAX_WAITERS)), (500, 500));
         // It shares the lock, and has no place.
         assert_eq!(bounds(None), (1, 20));
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_notified_waiter_renews_its_place_in_time() {
+        use crate::table::TICKET;
+
+        for ahead in [0, MAX_WAITERS - 1] {
+            let (_, max) = Pace::Notified.bounds(Some(ahead));
+            // Half of it is over when a poll renews it.
+            assert!(max <= TICKET / 4, "{max:?}");
+        }
+        for ahead in [None, Some(MAX_WAITERS)] {
+            let (_, max) = Pace::Notified.bounds(ahead);
+            assert_eq!(max, BACKOFF_WHEN_NOTIFIED);
+        }
     }
 }

@@ -10,6 +10,9 @@ use crate::wire::{Sql, SqlValue, hex};
 pub(crate) struct LeaseStatements {
     /// Acquires a free lock; then id, label and ttl.
     pub(crate) take: Arc<Sql>,
+    /// The same for the first waiter in the queue, where there are notifications, and frees its place; then
+    /// the ticket.
+    pub(crate) take_in_turn: Option<Arc<Sql>>,
     /// Releases an exclusive lock; then the id and, where there are notifications, the topic.
     pub(crate) release: Arc<Sql>,
     /// Frees a slot of a shared lock, whatever the other holders do meanwhile; then as for `release`.
@@ -24,9 +27,9 @@ pub(crate) struct LeaseStatements {
     pub(crate) load: Arc<Sql>,
     /// Requests a notification at the release, where there are notifications.
     pub(crate) want: Option<Arc<Sql>>,
-    /// Notes a waiter that cannot be notified; then for how long. The statements of the queue change no
-    /// version, so that concurrent decisions need not be repeated.
-    pub(crate) note_queue: Arc<Sql>,
+    /// Keeps a free lock for the queue, if `enter_queue` does not; then for how long. The statements of the
+    /// queue change no version, so that concurrent decisions need not be repeated.
+    pub(crate) note_queue: Option<Arc<Sql>>,
     /// Takes a free slot of the queue, or keeps it; then the slot, the ticket and for how long.
     pub(crate) enter_queue: Arc<Sql>,
     /// Frees the slot of a ticket; then the ticket.
@@ -212,9 +215,6 @@ pub(crate) const LIST: &str = "
 SELECT %now%, %columns% FROM %table% l
 WHERE l.kind = 1 AND l.lock_key >= {1} AND l.lock_key < {2} AND l.id IS NOT NULL
 ORDER BY l.lock_key";
-
-pub(crate) const NOTE_QUEUE: &str = "
-UPDATE %table% SET queued_until = %now% + {2} WHERE kind = 1 AND lock_key = {1} AND slot = 0";
 
 pub(crate) const LEAVE_QUEUE: &str = "
 UPDATE %table% SET id = NULL WHERE kind = 1 AND lock_key = {1} AND slot > 0 AND id = {2}";

@@ -32,13 +32,17 @@ impl DatabaseStore {
             false => WriteBackoff::within(timeout),
         };
         let mut is_made = false;
-        // The statement acquires a lock without waiters.
-        let is_queued = claim.is_queued;
+        let take = match (claim.is_queued, claim.is_notified) {
+            _ if shares => None,
+            // Acquires a lock without a queue.
+            (false, _) => Some(&self.statements.take),
+            (true, true) => self.statements.take_in_turn.as_ref(),
+            (true, false) => None,
+        };
         loop {
             // A statement that also returned the holder would be slower for a free lock.
-            if !shares
-                && !is_queued
-                && let Some(tokens) = self.take_free(key, claim).await?
+            if let Some(take) = take
+                && let Some(tokens) = self.take_free(key, claim, take).await?
             {
                 return Ok(Ok(tokens));
             }
@@ -55,12 +59,16 @@ impl DatabaseStore {
                 self.insert(key).await?;
                 continue;
             };
-            let taken = stored.lock.take(claim, &stored.ctx);
+            let mut taken = stored.lock.take(claim, &stored.ctx);
             if taken.is_ok() && !shares {
                 stored.lock.evict(&stored.ctx);
             }
-            if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
+            if let (Err(refusal), Some(ticket)) = (&mut taken, claim.ticket)
+                && stored.lock.is_ticket_due(claim, &stored.ctx)
+            {
                 self.enqueue(key, ticket, &stored).await?;
+                let others = stored.lock.queue_len(&stored.ctx);
+                refusal.ahead = refusal.ahead.or(Some(others));
             }
             if !stored.lock.is_changed() || self.store_for(claim.id, &stored).await? {
                 if taken.is_ok() && shares {
@@ -70,8 +78,9 @@ impl DatabaseStore {
             }
             match again.wait(&self.engine).await {
                 Err(_) if claim.waits => {
+                    let ahead = taken.err().and_then(|refusal| refusal.ahead);
                     let until = self.engine.now();
-                    return Ok(Err(LockRefusal::held(until)));
+                    return Ok(Err(LockRefusal { until, ahead }));
                 }
                 waited => waited?,
             }
@@ -86,16 +95,14 @@ impl DatabaseStore {
         ticket: LeaseId,
         stored: &Stored,
     ) -> Result<(), SqlFailure> {
-        let (note, enter) = (&self.statements.note_queue, &self.statements.enter_queue);
-        if !stored.lock.is_ticket_due(ticket, &stored.ctx) {
-            return Ok(());
-        }
         let slot = stored.lock.place(ticket, &stored.ctx);
         let (name, ttl) = (SqlValue::from(key.as_bytes()), whole_micros(TICKET));
-        let values = vec![name.clone(), SqlValue::from(ttl)];
-        let noted = self.pool.run(note, values).await;
-        // Whatever happened to the request, it acquired no lock.
-        noted.map_err(|failure| failure.cause)?;
+        if let Some(note) = &self.statements.note_queue {
+            let values = vec![name.clone(), SqlValue::from(ttl)];
+            let noted = self.pool.run(note, values).await;
+            // Whatever happened to the request, it acquired no lock.
+            noted.map_err(|failure| failure.cause)?;
+        }
         let id = SqlValue::from(&ticket.as_bytes()[..]);
         let values = vec![
             name,
@@ -103,6 +110,7 @@ impl DatabaseStore {
             id,
             SqlValue::from(ttl),
         ];
+        let enter = &self.statements.enter_queue;
         let entered = self.run_for(ticket, enter, values).await;
         entered.map_err(|failure| failure.cause)?;
         Ok(())
@@ -112,16 +120,18 @@ impl DatabaseStore {
         &self,
         key: &LockKey,
         claim: &SqlClaim,
+        take: &Arc<Sql>,
     ) -> Result<Option<TokenRange>, SqlFailure> {
-        let values = vec![
+        let mut values = vec![
             SqlValue::from(key.as_bytes()),
             SqlValue::from(&claim.id.as_bytes()[..]),
             SqlValue::from(claim.label.as_str()),
             SqlValue::from(whole_micros(claim.ttl)),
         ];
-        let answer = self
-            .run_for(claim.id, &self.statements.take, values)
-            .await?;
+        if let Some(ticket) = claim.ticket.filter(|_| claim.is_queued) {
+            values.push(SqlValue::from(&ticket.as_bytes()[..]));
+        }
+        let answer = self.run_for(claim.id, take, values).await?;
         Ok(drawn(&answer))
     }
 

@@ -172,8 +172,8 @@ impl LeaseStore for SqliteStore {
     async fn take(&self, key: &LockKey, claim: SqlClaim) -> Result<AcquireResult, SqlFailure> {
         let take = move |lock: &mut LockRows, ctx: &ReadContext| {
             let taken = lock.take(&claim, ctx);
-            if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
-                lock.enqueue(ticket, ctx);
+            if taken.is_err() {
+                lock.enqueue(&claim, ctx);
             }
             taken
         };

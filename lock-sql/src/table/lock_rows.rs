@@ -209,8 +209,7 @@ impl LockRows {
         let kept_out = self.claimed(ctx).map(|until| until.since(ctx.moment));
         // Without a clock to compare, no claim can be made.
         let lapses = ctx.shift.is_some() && kept_out.is_none_or(|left| left < CLAIM / 2);
-        let is_due = |ticket| self.is_ticket_due(ticket, ctx);
-        if lapses && self.is_kept_by_many(claim.mode, ctx) || claim.ticket.is_some_and(is_due) {
+        if lapses && self.is_kept_by_many(claim.mode, ctx) || self.is_ticket_due(claim, ctx) {
             return Ok(());
         }
         decided.map_err(|refusal| self.with_turn(refusal, claim.ticket, ctx))

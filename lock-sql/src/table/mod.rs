@@ -39,11 +39,14 @@ pub(crate) struct SqlClaim {
     pub(crate) label: String,
     /// Whether it polls after a refusal.
     pub(crate) waits: bool,
-    /// Its place in the queue of exclusive waiters, where there is one.
+    /// Its place in the queue, if it waits for an exclusive lock.
     pub(crate) ticket: Option<LeaseId>,
-    /// Whether it was refused before, and so has a place.
+    /// Whether it queues when it is refused. Otherwise it queues behind others, and after a lost race.
+    pub(crate) queues: bool,
+    /// Whether it may have a place.
     pub(crate) is_queued: bool,
-    /// Whether it follows a notification. If another waiter was faster, it requests the next one.
+    /// Whether it follows a notification. If another waiter was faster, it requests the next one, and
+    /// queues.
     pub(crate) is_notified: bool,
 }
 
@@ -56,6 +59,7 @@ impl SqlClaim {
             label: request.label().encode(),
             waits: request.wait().waits(),
             ticket: None,
+            queues: false,
             is_queued: false,
             is_notified: false,
         }

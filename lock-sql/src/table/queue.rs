@@ -1,4 +1,5 @@
-//! The queue of exclusive waiters, where releases send no notification.
+//! The queue of exclusive waiters. Where a release sends notifications, a waiter queues only behind others,
+//! and after a lost race.
 //!
 //! A waiter has a row with its order of arrival, and renews it while it waits. No later waiter overtakes
 //! it during that time; the row of a dead waiter expires soon.
@@ -7,9 +8,9 @@ use std::time::Duration;
 
 use polylock_core::engine::LeaseId;
 
-use super::LockRefusal;
 use super::lock_rows::LockRows;
 use super::row::{QUEUE, ReadContext, SlotHolder};
+use super::{LockRefusal, SqlClaim};
 
 impl LockRows {
     /// Refuses requests that are not the first in the queue.
@@ -44,20 +45,32 @@ impl LockRows {
         LockRefusal { ahead, ..refusal }
     }
 
-    /// Whether a waiter has to renew its place: it has none, or the place expires soon.
-    pub(crate) fn is_ticket_due(&self, ticket: LeaseId, ctx: &ReadContext) -> bool {
+    /// Whether a waiter has to queue, or to renew its place, which expires soon.
+    pub(crate) fn is_ticket_due(&self, claim: &SqlClaim, ctx: &ReadContext) -> bool {
+        let Some(ticket) = claim.ticket else {
+            return false;
+        };
         let mine = self.waiters(ctx).find(|(_, waiter)| waiter.id == ticket);
         match mine {
             Some((_, waiter)) => waiter.ends(ctx).since(ctx.moment) < TICKET / 2,
-            None => self.waiters(ctx).count() < MAX_WAITERS,
+            None => match self.queue_len(ctx) {
+                // A notification that came too late is a lost race; a place is kept.
+                0 => claim.queues || claim.is_notified || claim.is_queued,
+                waiters => waiters < MAX_WAITERS,
+            },
         }
     }
 
-    /// Enters a waiter into the queue, or keeps its place.
-    pub(crate) fn enqueue(&mut self, ticket: LeaseId, ctx: &ReadContext) {
-        if !self.is_ticket_due(ticket, ctx) {
+    /// How many waiters have a place.
+    pub(crate) fn queue_len(&self, ctx: &ReadContext) -> usize {
+        self.waiters(ctx).count()
+    }
+
+    /// Enters a waiter into the queue, or keeps its place, if it has to.
+    pub(crate) fn enqueue(&mut self, claim: &SqlClaim, ctx: &ReadContext) {
+        let Some(ticket) = claim.ticket.filter(|_| self.is_ticket_due(claim, ctx)) else {
             return;
-        }
+        };
         let slot = self.place(ticket, ctx);
         let mine = self.places(ctx).find(|(_, waiter)| waiter.id == ticket);
         let token = mine.map(|(_, waiter)| waiter.token).unwrap_or_else(|| {
@@ -112,8 +125,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::table::TokenRange;
     use crate::table::testing::{EXCLUSIVE, SHARED, at, claim, id, now};
-    use crate::table::{SqlClaim, TokenRange};
 
     fn queued(n: u8) -> SqlClaim {
         SqlClaim {
@@ -128,8 +141,8 @@ mod tests {
         ctx: &ReadContext,
     ) -> Result<TokenRange, LockRefusal> {
         let taken = lock.take(claim, ctx);
-        if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
-            lock.enqueue(ticket, ctx);
+        if taken.is_err() {
+            lock.enqueue(claim, ctx);
         }
         taken
     }
@@ -193,6 +206,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_waiter_with_notifications_queues_behind_others_and_after_a_lost_race() {
+        let notified = |n| SqlClaim {
+            queues: false,
+            ..queued(n)
+        };
+        let mut lock = LockRows::default();
+        take(&mut lock, &notified(1), &later(0)).unwrap();
+        take(&mut lock, &notified(2), &later(1)).unwrap_err();
+        assert_eq!(lock.queue_len(&later(1)), 0);
+        assert!(lock.look(&notified(2), &later(2)).is_err());
+        let late = SqlClaim {
+            is_notified: true,
+            ..notified(2)
+        };
+        take(&mut lock, &late, &later(3)).unwrap_err();
+        assert_eq!(lock.queue_len(&later(3)), 1);
+        // It has to queue, and renews its place.
+        assert_eq!(lock.look(&notified(3), &later(4)), Ok(()));
+        take(&mut lock, &notified(3), &later(4)).unwrap_err();
+        assert_eq!(lock.queue_len(&later(4)), 2);
+        assert!(lock.look(&notified(2), &later(400)).is_err());
+        assert_eq!(lock.look(&notified(2), &later(600)), Ok(()));
     }
 
     #[test]

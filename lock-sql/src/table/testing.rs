@@ -53,6 +53,7 @@ pub(crate) fn claim(n: u8, mode: Mode) -> SqlClaim {
         label,
         waits: n % 2 == 1,
         ticket: None,
+        queues: true,
         is_queued: false,
         is_notified: false,
     }

@@ -50,13 +50,18 @@ async fn a_file_is_intact_after_processes_were_killed_at_any_time() {
 
 /// Four processes that take one lock again as soon as they have released it.
 async fn assert_served_alike(url: &str) {
+    assert_all_served_alike([url; 4]).await;
+}
+
+/// The same, with a URL for each.
+async fn assert_all_served_alike(urls: [&str; 4]) {
     let key = LockKey::new("wanted").expect("a key");
-    let start = |_| {
+    let start = |url: &str| {
         let take = Taker::example("lock-taker", url).take(&key);
         let take = take.with_wait(SOON).with_hold(Duration::from_millis(2));
         take.with_rounds(1_000_000).spawn().expect("it starts")
     };
-    let mut running: Vec<_> = (0..4).map(start).collect();
+    let mut running: Vec<_> = urls.into_iter().map(start).collect();
     let is_granted = |what: &What| matches!(what, What::Granted { .. });
     for process in &running {
         process.told(SOON, is_granted).await;
@@ -97,6 +102,22 @@ async fn processes_are_served_alike_by_a_file() {
 async fn processes_are_served_alike_by_leases_of_mariadb() {
     let database = lock_testkit::servers::MariaDbServer::shared().database();
     assert_served_alike(&format!("{database}?mode=lease")).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_are_served_alike_by_leases_of_postgres() {
+    let database = lock_testkit::servers::PostgresServer::shared().database();
+    assert_served_alike(&format!("{database}?mode=lease")).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_listen_are_served_like_those_that_poll() {
+    let database = lock_testkit::servers::PostgresServer::shared().database();
+    let listens = format!("{database}?mode=lease");
+    let polls = format!("{listens}&notify=off");
+    assert_all_served_alike([&listens, &polls, &listens, &polls]).await;
 }
 
 /// The ttl of the killed processes, and a busy machine.

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use lock_testkit::locks::until;
 use lock_testkit::servers::{MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer};
 use polylock_core::engine::Engine;
@@ -17,6 +18,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Shorter than any poll interval of a notified waiter, with room for a busy machine.
 const NOTIFIED: Duration = Duration::from_millis(450);
 const ASKED: Duration = Duration::from_secs(2);
+
+const QUEUED: &str = "SELECT count(*) FROM polylock_locks WHERE slot > 1000000 AND id IS NOT NULL";
 
 pub(super) fn request(name: &str) -> AcquireRequest {
     AcquireRequest::new(key(name)).with_wait(Wait::AtMost(TIMEOUT))
@@ -105,7 +108,6 @@ async fn a_waiter_is_notified_and_polls_no_more_than_once_a_second() {
 async fn waiters_that_poll_are_served_in_the_order_of_their_arrival() {
     let server = PostgresServer::start(PostgresOptions::new());
     let pooler = PgBouncer::with_config(&server, PoolMode::Transaction, &[]);
-    let queued = "SELECT count(*) FROM polylock_locks WHERE slot > 1000000 AND id IS NOT NULL";
     let last = "UPDATE polylock_locks SET expires_at = changed_at + 2000000 WHERE slot > 1000000";
     for (url, parameters) in [
         (server.database(), "&notify=off"),
@@ -118,7 +120,7 @@ async fn waiters_that_poll_are_served_in_the_order_of_their_arrival() {
         let mut waiting = Vec::new();
         for n in 1..=4 {
             waiting.push(wait(&leases(&url, parameters).await, request("k")));
-            let has_place = async || client.number(queued).await == n;
+            let has_place = async || client.number(QUEUED).await == n;
             until("a waiter enters the queue", has_place).await;
             // A busy machine may let a waiter renew its place too late. No place may last longer.
             client.sql(last).await;
@@ -129,8 +131,51 @@ async fn waiters_that_poll_are_served_in_the_order_of_their_arrival() {
             guard = next.await.expect("no panic").0;
         }
         guard.release().await.expect("released");
-        assert_eq!(client.number(queued).await, 0, "{url}");
+        assert_eq!(client.number(QUEUED).await, 0, "{url}");
     }
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_notified_too_late_queues() {
+    let url = PostgresServer::shared().database();
+    let (here, there) = (leases(&url, "").await, leases(&url, "").await);
+    let client = Client::open(&url, "").await;
+    let guard = here.acquire(&request("k")).await.unwrap();
+    let waiting = wait(&there, request("k"));
+    receives(&there).await;
+    assert_eq!(client.number(QUEUED).await, 0);
+    // As if the lock had been released, and another client had been faster.
+    let topic = crate::database::listen::topic("polylock_locks", &key("k"));
+    let notify = format!("SELECT pg_notify('polylock', '{topic}')");
+    let has_place = async || {
+        client.sql(&notify).await;
+        client.number(QUEUED).await == 1
+    };
+    until("it enters the queue", has_place).await;
+    guard.release().await.unwrap();
+    let (guard, _) = waiting.await.unwrap();
+    assert_eq!(client.number(QUEUED).await, 0);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_notified_queues_behind_one_that_polls() {
+    let url = PostgresServer::shared().database();
+    let client = Client::open(&url, "").await;
+    let (polls, listens) = (leases(&url, "&notify=off").await, leases(&url, "").await);
+    let guard = listens.acquire(&request("k")).await.unwrap();
+    let mut waiting = Vec::new();
+    for (n, leases) in (1..).zip([&polls, &listens, &polls]) {
+        waiting.push(wait(leases, request("k")));
+        let has_place = async || client.number(QUEUED).await >= n;
+        until("a waiter enters the queue", has_place).await;
+    }
+    guard.release().await.unwrap();
+    let served = waiting
+        .into_iter()
+        .map(async |next| next.await.unwrap().0.release().await.unwrap());
+    join_all(served).await;
+    assert_eq!(client.number(QUEUED).await, 0);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FAR, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, RenewalStatements, fill,
+    FAR, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, RenewalStatements, fill,
 };
 use crate::wire::Sql;
 
@@ -38,6 +38,7 @@ pub(crate) fn statements(table: &str) -> LeaseStatements {
     };
     LeaseStatements {
         take: sql(TAKE),
+        take_in_turn: None,
         release: sql(RELEASE),
         leave: sql(LEAVE),
         reserve: sql(RESERVE),
@@ -45,7 +46,7 @@ pub(crate) fn statements(table: &str) -> LeaseStatements {
         insert: sql(INSERT),
         load: sql(LOAD),
         want: None,
-        note_queue: sql(NOTE_QUEUE),
+        note_queue: Some(sql(NOTE_QUEUE)),
         enter_queue: sql(ENTER),
         leave_queue: sql(LEAVE_QUEUE),
         list: sql(LIST),
@@ -149,6 +150,9 @@ INSERT INTO %table% (kind, lock_key, last_token, changed_at, version)
 SELECT 1, {1}, COALESCE(MAX(t.last_token), 0), %now%, %now% FROM %table% t
 WHERE t.kind = 0 AND t.lock_key = ''
 ON DUPLICATE KEY UPDATE %table%.version = %table%.version";
+
+const NOTE_QUEUE: &str = "
+UPDATE %table% SET queued_until = %now% + {2} WHERE kind = 1 AND lock_key = {1} AND slot = 0";
 
 /// A waiter keeps its place, also one that has expired. Assignments run from left to right: until `id` is
 /// written, the slot belongs to its former waiter.

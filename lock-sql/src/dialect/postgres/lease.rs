@@ -6,8 +6,9 @@
 use super::{LAZY, NOW};
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FAR, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, RenewalStatements, fill,
+    FAR, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, RenewalStatements, fill,
 };
+use crate::table::QUEUE;
 use crate::wire::Sql;
 
 /// The channel of the waiters; the payload names the lock.
@@ -33,6 +34,7 @@ pub(crate) fn statements(table: &str, notifies: bool) -> LeaseStatements {
     let notified = notify(FIELDS.len() + 4);
     LeaseStatements {
         take: sql(TAKE),
+        take_in_turn: Some(sql(TAKE_IN_TURN)),
         release: sql(&format!("{RELEASE}{}", notify(3))),
         leave: sql(&format!("{LEAVE}{}", notify(3))),
         reserve: sql(RESERVE),
@@ -40,7 +42,7 @@ pub(crate) fn statements(table: &str, notifies: bool) -> LeaseStatements {
         insert: sql(INSERT),
         load: sql(LOAD),
         want: Some(sql(WANT)),
-        note_queue: sql(NOTE_QUEUE),
+        note_queue: None,
         enter_queue: sql(ENTER),
         leave_queue: sql(LEAVE_QUEUE),
         list: sql(LIST),
@@ -61,6 +63,7 @@ pub(super) fn text(table: &str, template: &str) -> String {
          OR l.expires_at > excluded.changed_at + {FAR}"
     );
     let mine = format!("l.id = excluded.id AND l.expires_at <= excluded.changed_at + {FAR}");
+    let (far, queue) = (FAR.to_string(), QUEUE.to_string());
     let filled = fill(
         template,
         table,
@@ -68,6 +71,9 @@ pub(super) fn text(table: &str, template: &str) -> String {
         &[
             ("%vacant%", &vacant),
             ("%mine%", &mine),
+            ("%taken%", TAKEN),
+            ("%far%", &far),
+            ("%queue%", &queue),
             (
                 "%renewed_ttl%",
                 "CASE WHEN %kept% THEN l.ttl ELSE %longer% END",
@@ -88,13 +94,38 @@ pub(super) fn text(table: &str, template: &str) -> String {
 
 /// Negative numbers and nulls belong to no holder: the reader reports them.
 const TAKE: &str = "
-UPDATE %table% l SET last_token = %drawn% + %further%, token = %drawn%, id = {2},
-    label = convert_from({3}, 'UTF8'), acquired_at = m.now, ttl = {4}, expires_at = %end%,
-    claimed_until = 0, version = l.version + 1, changed_at = m.now
+UPDATE %table% l SET %taken%
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
     AND %unqueued% AND l.last_token >= 0 AND l.version >= 0
 RETURNING l.last_token";
+
+/// Opens the lock to all clients when the queue is empty.
+const TAKE_IN_TURN: &str = "
+WITH m AS MATERIALIZED (SELECT %now% AS now),
+others AS MATERIALIZED (
+    SELECT w.token FROM m, %table% w
+    WHERE w.kind = 1 AND w.lock_key = {1} AND w.slot >= %queue% AND w.id <> {5}
+        AND w.expires_at > m.now AND w.expires_at <= m.now + %far%),
+turn AS MATERIALIZED (
+    SELECT m.now, NOT EXISTS (SELECT 1 FROM others) AS is_last FROM m, %table% w
+    WHERE w.kind = 1 AND w.lock_key = {1} AND w.slot >= %queue% AND w.id = {5}
+        AND NOT EXISTS (SELECT 1 FROM others o WHERE o.token < w.token)),
+taken AS (
+    UPDATE %table% l SET %taken%,
+        queued_until = CASE WHEN m.is_last THEN 0 ELSE l.queued_until END
+    FROM turn m
+    WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
+        AND l.last_token >= 0 AND l.version >= 0
+    RETURNING l.last_token),
+place AS (
+    UPDATE %table% w SET id = NULL FROM taken
+    WHERE w.kind = 1 AND w.lock_key = {1} AND w.slot >= %queue% AND w.id = {5})
+SELECT last_token FROM taken";
+
+const TAKEN: &str = "last_token = %drawn% + %further%, token = %drawn%, id = {2},
+    label = convert_from({3}, 'UTF8'), acquired_at = m.now, ttl = {4}, expires_at = %end%,
+    claimed_until = 0, version = l.version + 1, changed_at = m.now";
 
 /// Does not wait for the disk: a crash may bring the lease back until its ttl is over, which costs waiters
 /// that time. The next grant waits for the disk, and for this write with it.
@@ -153,12 +184,18 @@ UPDATE %table% l SET wanted_until = m.now + 3000000
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.wanted_until < m.now + 1500000";
 
-/// A waiter keeps its place, also one that has expired, or takes a free one.
+/// A waiter keeps its place, also one that has expired, or takes a free one. The first row of the key says
+/// that there is a queue; it is locked first, as in [`TAKE_IN_TURN`]. Does not wait for the disk: a crash
+/// ends the places.
 const ENTER: &str = "
+WITH m AS (
+    UPDATE %table% l SET queued_until = c.now + {4}
+    FROM (SELECT %now% AS now, %lazy% AS lazy) c
+    WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND c.lazy IS NOT NULL
+    RETURNING c.now)
 INSERT INTO %table% AS l
     (kind, lock_key, slot, id, token, acquired_at, ttl, expires_at, changed_at)
-SELECT 1, {1}, {2}, {3}, m.now, m.now, {4}, %end%, m.now
-%clock%
+SELECT 1, {1}, {2}, {3}, m.now, m.now, {4}, %end%, m.now FROM m
 ON CONFLICT (kind, lock_key, slot) DO UPDATE SET
     token = CASE WHEN %mine% THEN l.token ELSE excluded.token END,
     id = excluded.id, ttl = excluded.ttl, expires_at = excluded.expires_at,
