@@ -1,4 +1,4 @@
-//! Takes that the server is still at when they are given up.
+//! Takes that the server is still at when they are given up, and releases that wait.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use polylock_core::{Mode, Released};
 use tokio::task::JoinHandle;
 
 use super::{Client, TTL, databases, id, key};
+use crate::dialect;
 use crate::error::SqlCause;
 use crate::store::LeaseStore as _;
 use crate::wire::Sql;
@@ -98,6 +99,30 @@ async fn a_release_does_not_overtake_a_take_that_no_caller_waits_for() {
         blocking.await.expect("no panic");
         released(&client, "k").await;
         assert!(patient.take("k", 3, Mode::Exclusive).await.is_some());
+    }
+}
+
+/// Others wait for the row as well, and a shared holder may have come in.
+#[tokio::test]
+async fn a_release_that_waits_until_the_lease_has_ended_is_not_clean() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        for (name, mode) in [("alone", Mode::Exclusive), ("shared", Mode::Shared)] {
+            assert!(client.take(name, 2, mode).await.is_some());
+            let now = match url.starts_with("postgres") {
+                true => dialect::postgres::NOW,
+                false => dialect::mysql::NOW,
+            };
+            // The release begins before the lease has ended, and finds its end when it has the row.
+            let end = format!(
+                "UPDATE polylock_locks SET expires_at = {now} - 1
+                 WHERE kind = 1 AND lock_key = '{name}' AND id IS NOT NULL; "
+            );
+            let blocking = block_and(&url, name, 2, &end).await;
+            let released = client.release(name, 2).await;
+            blocking.await.expect("no panic");
+            assert_eq!(released, Released::AlreadyLost, "{url} {name}");
+        }
     }
 }
 

@@ -90,6 +90,7 @@ pub(super) fn text(table: &str, template: &str) -> String {
         &[
             ("%vacant%", &vacant),
             ("%mine%", &mine),
+            ("%late%", LATE),
             ("%renewed_ttl%", "IF(%kept%, l.ttl, %longer%)"),
             (
                 "%renewed_end%",
@@ -112,10 +113,14 @@ UPDATE %table% l SET %draw%, l.token = l.last_token - %further%, l.id = {2},
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
     AND %unqueued% AND l.last_token >= 0 AND l.version >= 0";
 
-/// Answers 2 if the lease had not ended, and 1 if it had.
+/// The time when a statement has its row. `SYSDATE` does not stand still, and is a time of the session's
+/// zone.
+const LATE: &str = "%now% + TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))";
+
+/// Answers 2 if the lease had not ended by the end of a wait for the row, and 1 if it had.
 const RELEASE: &str = "
 UPDATE %table% l SET l.id = NULL,
-    l.version = l.version + 1 + 0 * LAST_INSERT_ID(IF(l.expires_at > %now%, 2, 1)),
+    l.version = l.version + 1 + 0 * LAST_INSERT_ID(IF(l.expires_at > %late%, 2, 1)),
     l.changed_at = %now%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2}";
 
@@ -126,7 +131,7 @@ const LEAVE: &str = "
 UPDATE %table% h
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = h.lock_key AND l.slot + 0 > 0 AND l.id = {2}
 SET h.sharers = h.sharers - 1,
-    h.version = h.version + 1 + 0 * LAST_INSERT_ID(IF(l.expires_at > %now%, 2, 1)),
+    h.version = h.version + 1 + 0 * LAST_INSERT_ID(IF(l.expires_at > %late%, 2, 1)),
     h.changed_at = %now%, l.id = NULL, l.changed_at = %now%
 WHERE h.kind = 1 AND h.lock_key = {1} AND h.slot = 0";
 

@@ -1,7 +1,8 @@
 //! The statements of `mode=lease` for PostgreSQL.
 //!
 //! Each statement reads the clock once, when it begins. A statement that has waited for a row works with
-//! a time in the past. For a lease that it begins or ends, that time may be early, but is never late.
+//! a time in the past. For a lease that it begins or ends, that time may be early, but is never late. A
+//! release reads the clock again when it has the row, to say whether the lease had ended by then.
 
 use super::{LAZY, NOW};
 use crate::database::codec::{FIELDS, Field};
@@ -133,7 +134,7 @@ const RELEASE: &str = "
 UPDATE %table% l SET id = NULL, version = l.version + 1, changed_at = m.now
 FROM (SELECT %now% AS now, %lazy% AS lazy) m
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND m.lazy IS NOT NULL
-RETURNING (l.expires_at > m.now)::int::bigint";
+RETURNING (l.expires_at > %now%)::int::bigint";
 
 /// Waiters read all slots, and request notifications at the first one, so it is written as well. It is
 /// locked first, as in [`store`]: in another order the two would wait for each other.
@@ -145,7 +146,7 @@ h AS (
 mine AS (
     UPDATE %table% l SET id = NULL, changed_at = m.now FROM m, h
     WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2} AND m.lazy IS NOT NULL
-    RETURNING (l.expires_at > m.now)::int::bigint AS in_time, m.now)
+    RETURNING (l.expires_at > %now%)::int::bigint AS in_time, m.now)
 UPDATE %table% l SET sharers = l.sharers - 1, version = l.version + 1, changed_at = mine.now
 FROM mine
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0
