@@ -295,6 +295,22 @@ mod tests {
         let renewed = store.renew(&[due.clone()]).await.remove(0);
         assert_eq!(renewed.unwrap(), LeaseState::Held);
         let hanging = write_queue::tests::hang(&store.renewals).await;
+        // Also one that shares its transaction with others, which have more time.
+        let timeouts = [60_000, 100, 30_000].map(Duration::from_millis);
+        let rows = || Operands::Changed(vec![due.key.clone()]);
+        let began = Instant::now();
+        for answer in write_queue::tests::perform_together(&store.renewals, rows, &timeouts) {
+            let failed = answer.await.expect("an answer");
+            assert!(failed.is_err(), "its connection hangs");
+        }
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(30), "given up after {took:?}");
+        drop(hanging);
+        // The next connection.
+        due.timeout = Duration::from_secs(30);
+        let renewed = store.renew(&[due.clone()]).await.remove(0);
+        assert_eq!(renewed.unwrap(), LeaseState::Held);
+        let hanging = write_queue::tests::hang(&store.renewals).await;
         due.timeout = Duration::from_millis(100);
         let began = Instant::now();
         let failed = store.renew(&[due.clone()]).await.remove(0);

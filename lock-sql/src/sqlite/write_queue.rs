@@ -234,8 +234,12 @@ impl WriteQueue {
         connection: &mut Option<FileConnection>,
         batch: &mut Batch,
     ) -> Result<(), SqlFailure> {
-        let last = batch.iter().max_by_key(|work| work.deadline);
-        let (deadline, timeout) = match last {
+        // A lease that is renewed needs time for an attempt on another connection. The timeout of all other
+        // requests is that of the queue: none that came later is given up with the first one.
+        let brief = batch.iter().filter(|work| work.timeout < self.timeout);
+        let first = brief.min_by_key(|work| work.deadline);
+        let last = || batch.iter().max_by_key(|work| work.deadline);
+        let (deadline, timeout) = match first.or_else(last) {
             Some(work) => (work.deadline, work.timeout),
             None => (Instant::now() + self.timeout, self.timeout),
         };
@@ -378,5 +382,26 @@ pub(super) mod tests {
         let end = connection::tests::hang(&mut open).await;
         write_queue.state.lock().connection = Some(open);
         end
+    }
+
+    /// Requests that share a transaction, each with a timeout of its own.
+    pub(in crate::sqlite) fn perform_together(
+        write_queue: &Arc<WriteQueue>,
+        rows: impl Fn() -> Operands,
+        timeouts: &[Duration],
+    ) -> Vec<oneshot::Receiver<Result<WriteOutcome, SqlFailure>>> {
+        let mut state = write_queue.state.lock();
+        assert!(!state.is_served, "they might not share one");
+        state.is_served = true;
+        let mut answers = Vec::new();
+        for timeout in timeouts {
+            let (work, answer) = QueuedWrite::new(rows(), *timeout, |_| ());
+            state.queue.push_back(work);
+            answers.push(answer);
+        }
+        drop(state);
+        let serve = Arc::clone(write_queue).serve();
+        write_queue.transactor.engine.spawn(serve);
+        answers
     }
 }
