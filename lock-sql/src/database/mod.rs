@@ -45,7 +45,7 @@ use crate::purge::Purge;
 use crate::records::Records;
 use crate::release_notifier::ReleaseNotifier;
 use crate::store::{AcquireResult, Availability, LeaseStore, Pace};
-use crate::table::{LockRows, ReadContext, SqlClaim, TokenRange};
+use crate::table::{LockRows, ReadContext, SqlClaim, TokenRange, unreadable};
 use crate::wire::{ConnectTarget, QueryResult, SqlValue};
 
 /// The table on a server.
@@ -259,8 +259,10 @@ impl LeaseStore for DatabaseStore {
         let answer = self.pool.run(&self.statements.list, range).await?;
         let mut infos = Vec::new();
         for (key, stored) in codec::read(&answer.rows) {
-            let stored = stored.ok_or_else(|| self.malformed(&key))?;
-            infos.extend(stored.lock.info(&key, &stored.ctx));
+            match stored {
+                Some(stored) => infos.extend(stored.lock.info(&key, &stored.ctx)),
+                None => infos.push(unreadable(key)),
+            }
         }
         Ok(infos)
     }

@@ -123,12 +123,21 @@ impl FileConnection {
         self.fetch(sqlx::query(ROLLBACK)).await.map(drop)
     }
 
-    /// The rows with holders of all keys that begin with `prefix`, in their order.
-    pub(super) async fn list(&mut self, prefix: &str) -> Result<Vec<StoredRow>, SqlCause> {
+    /// The rows with holders of all keys that begin with `prefix`, and the keys of rows that cannot be read.
+    pub(super) async fn list(
+        &mut self,
+        prefix: &str,
+    ) -> Result<(Vec<StoredRow>, Vec<Vec<u8>>), SqlCause> {
         let (from, to) = range(prefix);
         let list = query(Arc::clone(&self.place.statements.list));
-        let found = self.fetch(list.bind(from).bind(to)).await?;
-        found.iter().map(|row| self.read(row)).collect()
+        let (mut listed, mut unreadable) = (Vec::new(), Vec::new());
+        for row in self.fetch(list.bind(from).bind(to)).await? {
+            match rows::read(&row) {
+                Some(read) => listed.push(read),
+                None => unreadable.push(row.try_get("key").unwrap_or_default()),
+            }
+        }
+        Ok((listed, unreadable))
     }
 
     /// The next `count` rows after one. A row that cannot be read counts as one in use.

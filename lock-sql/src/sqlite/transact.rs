@@ -76,8 +76,10 @@ impl Transactor {
         if let [work] = batch.as_slice()
             && let Operands::Listed(prefix) = &work.rows
         {
-            let rows = open.list(prefix).await?;
+            let (rows, unreadable) = open.list(prefix).await?;
             let mut locks = LoadedLocks::new(self.clocks.now(0));
+            let unreadable = unreadable.iter().map(|key| LockKey::from_stored(key));
+            locks.unreadable = unreadable.filter_map(Result::ok).collect();
             self.fill(&mut locks, rows);
             return Ok(self.apply(open, batch, &mut locks)?);
         }

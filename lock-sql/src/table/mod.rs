@@ -9,7 +9,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use polylock_core::admin::LockInfo;
@@ -26,7 +26,7 @@ pub(crate) use self::queue::MAX_WAITERS;
 pub(crate) use self::queue::{FAR, TICKET};
 #[cfg(feature = "sqlite")]
 pub(crate) use self::row::RECORD;
-pub(crate) use self::row::{BootId, Broken, Claimed, LockRow, ReadContext, SlotHolder};
+pub(crate) use self::row::{BootId, Broken, Claimed, LockRow, ReadContext, SlotHolder, unreadable};
 #[cfg(feature = "_server")]
 pub(crate) use self::row::{QUEUE, holder_info};
 
@@ -108,6 +108,8 @@ impl TokenRange {
 pub(crate) struct LoadedLocks {
     pub(crate) ctx: ReadContext,
     locks: HashMap<LockKey, LockRows>,
+    /// The keys in a list with a row that polylock has not written.
+    pub(crate) unreadable: BTreeSet<LockKey>,
 }
 
 impl LoadedLocks {
@@ -115,6 +117,7 @@ impl LoadedLocks {
         Self {
             ctx,
             locks: HashMap::new(),
+            unreadable: BTreeSet::new(),
         }
     }
 
@@ -140,8 +143,10 @@ impl LoadedLocks {
 
     pub(crate) fn infos(&self) -> Vec<LockInfo> {
         let locks = self.locks.iter();
+        let locks = locks.filter(|(key, _)| !self.unreadable.contains(*key));
         let infos = locks.filter_map(|(key, lock)| lock.info(key, &self.ctx));
-        let mut infos: Vec<_> = infos.collect();
+        let others = self.unreadable.iter().cloned().map(unreadable);
+        let mut infos: Vec<_> = infos.chain(others).collect();
         infos.sort_by(|a, b| a.key.cmp(&b.key));
         infos
     }

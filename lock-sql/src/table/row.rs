@@ -1,9 +1,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
-use polylock_core::FencingToken;
-use polylock_core::Label;
-use polylock_core::admin::{HolderInfo, Record};
+use polylock_core::admin::{HolderInfo, LockInfo, Record};
 use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::{FencingToken, Label, LockKey, Mode};
 
 /// One row of the table.
 ///
@@ -144,6 +143,12 @@ impl SlotHolder {
         info.time_left = Some(self.ends(ctx).since(ctx.moment));
         info
     }
+}
+
+/// A lock with a row that polylock has not written: it is not free, and requests for it fail.
+pub(crate) fn unreadable(key: LockKey) -> LockInfo {
+    let holder = HolderInfo::new(Label::of_note("unreadable row"));
+    LockInfo::new(key, Mode::Exclusive, vec![holder])
 }
 
 /// A holder as administrators see it; `since` is Unix time in microseconds.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::support::{Place, program, run};
 use lock_testkit::locks::until;
+use polylock_core::admin::LockEvent;
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LeaseState, LostReason, Mode, Registry};
 use polylock_sql::{Sqlite, SqliteBackend, SqliteConfig};
@@ -261,6 +262,30 @@ async fn a_row_that_makes_no_sense_costs_its_own_lock_only() {
         locks.lock(&name).await.unwrap().release().await.unwrap();
     }
     assert_eq!(good.release().await.unwrap(), Released::Clean);
+}
+
+#[tokio::test]
+async fn a_row_that_makes_no_sense_is_listed_beside_other_locks() {
+    let place = Place::new();
+    let locks = place.open().await;
+    let _held = [
+        locks.lock("bad").await.unwrap(),
+        locks.lock("good").await.unwrap(),
+    ];
+    place
+        .run("UPDATE polylock_locks SET permits = -1 WHERE key = CAST('bad' AS BLOB)")
+        .await;
+    let admin = locks.admin().unwrap();
+    let listed = admin.list("").await.unwrap().into_iter();
+    let listed = listed.map(|info| (info.key.to_string(), info.holders[0].token.is_some()));
+    let expected = [("bad".to_owned(), false), ("good".to_owned(), true)];
+    assert_eq!(listed.collect::<Vec<_>>(), expected);
+    let mut events = admin.watch("").await.unwrap();
+    let _new = locks.lock("new").await.unwrap();
+    match events.recv().await.unwrap() {
+        LockEvent::Acquired(info) => assert_eq!(info.key.as_str(), "new"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test]

@@ -45,6 +45,23 @@ async fn what_polylock_has_not_written_is_malformed_and_never_free() {
 }
 
 #[tokio::test]
+async fn what_polylock_has_not_written_is_listed_beside_other_locks() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        for name in ["bad", "good"] {
+            client.take(name, 2, ALONE).await.unwrap();
+        }
+        client
+            .sql("UPDATE polylock_locks SET permits = -1 WHERE kind = 1 AND lock_key = 'bad'")
+            .await;
+        let listed = client.store.list("").await.unwrap().into_iter();
+        let listed = listed.map(|info| (info.key, info.holders[0].token.is_some()));
+        let expected = [(key("bad"), false), (key("good"), true)];
+        assert_eq!(listed.collect::<Vec<_>>(), expected, "{url}");
+    }
+}
+
+#[tokio::test]
 async fn a_lock_that_is_held_and_said_to_be_free_is_held() {
     for url in databases() {
         let client = Client::open(&url, "").await;
