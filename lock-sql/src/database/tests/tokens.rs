@@ -2,7 +2,9 @@ use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
 use polylock_core::engine::LeaseId;
 use polylock_core::{LeaseState, Mode, Released, RenewalRequest, Renewer as _};
 
+use super::locked::begin;
 use super::{ALONE, Client, TTL, databases, id, key};
+use crate::dialect::mysql::tokens;
 use crate::store::LeaseStore as _;
 use crate::table::SqlClaim;
 use crate::table::testing::claim;
@@ -80,4 +82,33 @@ async fn the_usual_is_one_statement_and_hundreds_of_renewals_are_few() {
         }
         assert_eq!(questions() - before - asking, 2, "{mode:?}");
     }
+}
+
+/// As MySQL reads the text of a statement.
+fn as_of_mysql(text: &str) -> String {
+    let mut parts = text.split("/*");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let (comment, rest) = part.split_once("*/").expect("a comment ends");
+        text + comment.strip_prefix("!80000").unwrap_or_default() + rest
+    })
+}
+
+/// MariaDB has the same storage engine, but draws its tokens from a sequence.
+#[tokio::test]
+async fn a_transaction_on_mysql_keeps_no_token_locked() {
+    let url = MariaDbServer::shared().database();
+    let client = Client::open(&url, "").await;
+    client
+        .sql("CREATE TABLE other_token (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY) ENGINE = InnoDB")
+        .await;
+    let draw = as_of_mysql(&tokens::draw_in_transaction("`other`"));
+    let other = begin(&url, &draw).await;
+    let now = other.number("SELECT CAST(@polylock_now AS SIGNED)").await;
+    let token = other.number("SELECT CAST(@polylock_token AS SIGNED)").await;
+    assert!(token > now, "{token} {now}");
+    // Another transaction begins in the same microsecond, or in the next one.
+    let insert = format!("INSERT INTO other_token (id) VALUES ({now}), ({token})");
+    client.sql(&insert).await;
+    other.sql("COMMIT").await;
 }
