@@ -79,12 +79,13 @@ impl Migrate {
         Self { old, new }
     }
 
-    /// Waits for the new lock, unless the old one is lost meanwhile. The old one has `used` a part of the wait.
+    /// Waits for the new lock, unless the old one is lost meanwhile. The old one has used a part of the wait,
+    /// if there is one.
     async fn acquire_new(
         &self,
         request: &AcquireRequest,
         old: &LockGuard,
-        used: Duration,
+        used: Option<Duration>,
     ) -> Result<LockGuard> {
         // The old backend was asked for no min hold, and has not refused it.
         if !old.can_last_for(request) {
@@ -104,8 +105,9 @@ impl Migrate {
                     .with_unknown_outcome()
                     .with_key(request.key()))
             }
-            acquired = self.new.acquire(request) => acquired.map_err(|error| {
-                used_up(error, request.wait(), used, "the lock on the old backend")
+            acquired = self.new.acquire(request) => acquired.map_err(|error| match used {
+                Some(used) => used_up(error, request.wait(), used, "the lock on the old backend"),
+                None => error,
             }),
         }
     }
@@ -163,8 +165,9 @@ impl DistributedLock for Migrate {
             Some(deadline) => Wait::AtMost(deadline.saturating_duration_since(Instant::now())),
             None => request.wait(),
         };
+        let used = request.wait().waits().then(|| began.elapsed());
         let request = request.clone().with_wait(left);
-        match self.acquire_new(&request, &old, began.elapsed()).await {
+        match self.acquire_new(&request, &old, used).await {
             Ok(new) => new.with_old(old, capabilities.clock_tokens),
             Err(error) => {
                 // Before the reply: a caller that sees the lock held may inspect its holder.

@@ -57,8 +57,10 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
             // The request under way is dropped, and may have been granted.
             error = loss(&guards) => Err(error.with_unknown_outcome()),
         };
-        let acquired =
-            acquired.map_err(|error| used_up(error, left, used, "the keys before this one"));
+        let acquired = acquired.map_err(|error| match guards.is_empty() || !wait.waits() {
+            true => error,
+            false => used_up(error, left, used, "the keys before this one"),
+        });
         guards.push(Undelivered::new(acquired?));
     }
     // One that was lost while the others were waited for is not held together with them.
@@ -81,7 +83,8 @@ async fn loss(guards: &[Undelivered<LockGuard>]) -> Error {
 const MIN_LEFT: Duration = Duration::from_millis(500);
 
 /// Replaces the error of a server that had little time `left` to answer, because locks before it have `used` the
-/// better part of the wait: that says nothing about the server.
+/// better part of the wait: that says nothing about the server. For requests that wait: others make one attempt,
+/// which takes what it takes.
 pub(super) fn used_up(error: Error, left: Wait, used: Duration, by: &str) -> Error {
     let is_short = matches!(left, Wait::AtMost(left) if left < MIN_LEFT && left < used);
     match error.kind() {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, OsEntropy, Spawn, Task, VirtualClock};
 use polylock_core::layers::{Event, EventKind, Migrate, Observe, Observer};
-use polylock_core::memory::{Fault, Memory, Request};
+use polylock_core::memory::{Fault, Memory, Reachable, Request};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason, Owner, Renewal, Wait};
 use tokio::runtime::Handle;
@@ -427,6 +427,18 @@ async fn a_wait_that_the_old_one_used_up_is_contention() {
         assert_eq!(error.kind(), kind, "free after {until_free} ms: {error}");
         assert!(error.is_outcome_unknown(), "it may be granted yet");
     }
+}
+
+/// In real time: where time stands still, the old one has used up nothing.
+#[tokio::test]
+async fn a_single_attempt_in_an_outage_of_the_new_one_is_no_contention() {
+    let stores = Move::new();
+    stores.new.faults().set_reachable(Reachable::Cut);
+    let both = stores.both();
+    let request = both.request("k").wait(Wait::AtMost(secs(0)));
+    let error = request.acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(is_free(&stores.old).await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use polylock_core::admin::LockAdmin;
 use polylock_core::layers::LocalQueue;
-use polylock_core::memory::{Fault, Memory, Request};
+use polylock_core::memory::{Fault, Memory, Reachable, Request};
 use polylock_core::prelude::*;
 use polylock_core::{LostReason, MultiGuard, Owner};
 use tokio::sync::Notify;
@@ -132,6 +132,24 @@ async fn a_wait_that_is_used_up_is_contention_and_a_server_that_fails_is_an_outa
         };
         let (refused, ()) = tokio::join!(both.acquire(), release);
         assert_eq!(refused.unwrap_err().kind(), kind, "{fault:?}");
+    }
+}
+
+/// In real time: where time stands still, nothing has used up the wait.
+#[tokio::test]
+async fn a_single_attempt_in_an_outage_is_no_contention() {
+    for keys in [&["b"][..], &["a", "b"]] {
+        let store = memory();
+        let locks = Wrapper::new(&store, |inner, request| async move {
+            if request.key().as_str() == "b" {
+                inner.faults().set_reachable(Reachable::Cut);
+            }
+            inner.acquire(&request).await
+        });
+        let all = locks.request_all(keys.iter().copied());
+        let all = all.with(|request| request.with_wait(Wait::AtMost(secs(0))));
+        let error = all.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{keys:?}: {error}");
     }
 }
 
