@@ -117,7 +117,7 @@ impl HeldLease {
             true => timing.extend_at(sent, hold.since, jitter),
             false => timing.renew_at(sent, jitter),
         });
-        hold.reschedule();
+        hold.begin();
         hold
     }
 
@@ -139,7 +139,7 @@ impl HeldLease {
             // A reply to a renewal of the predecessor does not count for its successor.
             NextRenewal::UnderWay | NextRenewal::Unwanted => self.engine.now(),
         });
-        hold.reschedule();
+        hold.begin();
         hold
     }
 
@@ -153,7 +153,7 @@ impl HeldLease {
         let now = engine.now();
         let liveness = lease.liveness();
         let slot = engine.scheduler().slot();
-        let hold = Arc::new(Self {
+        Arc::new(Self {
             key: request.key().clone(),
             token,
             lease,
@@ -181,11 +181,15 @@ impl HeldLease {
             hook: OnceLock::new(),
             migration: OnceLock::new(),
             engine,
-        });
-        hold.lease.attach(LeaseControl::new(Arc::downgrade(&hold)));
+        })
+    }
+
+    /// Attaches the lease, once its first renewal is planned: what the backend reports here changes that.
+    fn begin(self: &Arc<Self>) {
+        self.lease.attach(LeaseControl::new(Arc::downgrade(self)));
         // Not earlier: if the backend panics before the guard exists, nothing would end the lease.
-        hold.events.emit(EventKind::Held);
-        hold
+        self.events.emit(EventKind::Held);
+        self.reschedule();
     }
 
     /// The key as the backend stores it.

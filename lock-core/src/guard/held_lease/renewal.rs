@@ -111,7 +111,7 @@ impl HeldLease {
                     let slack = deadline.since(now);
                     self.events.emit(EventKind::Renewed { slack, left });
                 }
-                self.set_renewal_after(sent);
+                self.set_renewal_after(sent, self.timing.renew_at(sent, self.slot.jitter()));
             }
             Ok(LeaseState::Lost(reason)) => {
                 // After its deadline the lease had expired before, whatever the server says.
@@ -121,7 +121,7 @@ impl HeldLease {
             Err(error) => {
                 self.upkeep().failing = true;
                 self.events.emit(EventKind::RenewalFailed { error: &error });
-                self.set_renewal(self.lease_in_hand().retry_at(now));
+                self.set_renewal_after(sent, self.lease_in_hand().retry_at(now));
             }
         }
         self.look(now);
@@ -236,10 +236,9 @@ impl HeldLease {
         self.plan_renewal(|_| at);
     }
 
-    /// The same after the reply to a renewal that was sent at `sent`. The reply says nothing about a check that
-    /// was requested later, which stays due.
-    fn set_renewal_after(&self, sent: Moment) {
-        let at = self.timing.renew_at(sent, self.slot.jitter());
+    /// The same after the end of a renewal that was sent at `sent`, answered or not. That says nothing about a
+    /// check that was requested later, which stays due.
+    fn set_renewal_after(&self, sent: Moment, at: Moment) {
         self.plan_renewal(|next| match next {
             NextRenewal::Due(due) if (sent..=self.engine.now()).contains(&due) => due,
             _ => at,

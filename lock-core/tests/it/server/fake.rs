@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub(crate) delay: Duration,
     /// How long a lease lasts until its first renewal, if that is not its ttl.
     pub(crate) first: Option<Duration>,
+    /// Whether a lease requests a check of itself as soon as it is attached.
+    pub(crate) checks_in_attach: bool,
     /// The next call of this kind panics.
     pub(crate) panics_in: Option<Call>,
     /// How many calls of that kind do not panic before.
@@ -269,7 +271,14 @@ impl Lease for FakeLease {
 
     fn attach(&self, control: LeaseControl) {
         self.server.panics_if_planned(Call::Attach);
-        self.server.state().control = Some(control);
+        let is_checked = {
+            let mut state = self.server.state();
+            state.control = Some(control.clone());
+            state.checks_in_attach
+        };
+        if is_checked {
+            control.check();
+        }
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {

@@ -119,13 +119,31 @@ async fn a_check_renews_now() {
     assert!(guard.is_held());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_check_while_the_lease_is_attached_renews_now() {
+    let server = Fake::new();
+    server.state().checks_in_attach = true;
+    let locks = LocalQueue::new(Arc::new(server.clone()));
+    let first = locks.lock("k").await.unwrap();
+    tokio::time::sleep(millis(1)).await;
+    assert_eq!(server.state().renewals, 1, "and not at a third of 30 s");
+    let next = start(&locks, AcquireRequest::new(key()));
+    settle().await;
+    drop(first);
+    let next = next.await.unwrap();
+    assert!(server.state().sent.contains(&Call::HandOver));
+    tokio::time::sleep(millis(1)).await;
+    assert_eq!(server.state().renewals, 2, "after a hand-over too");
+    assert!(next.is_held());
+}
+
 /// Requests a check of the holder when it learns of a renewal, so long after that.
 #[derive(Debug)]
 struct ChecksOnce(Mutex<Option<(Fake, Arc<VirtualClock>, Duration)>>);
 
 impl Observer for ChecksOnce {
     fn event(&self, event: &Event<'_>) {
-        if let EventKind::Renewed { .. } = event.kind
+        if let EventKind::Renewed { .. } | EventKind::RenewalFailed { .. } = event.kind
             && let Some((locks, clock, later)) = self.0.lock().expect("nothing panics").take()
         {
             clock.suspend(later);
@@ -147,6 +165,20 @@ async fn a_check_before_the_next_renewal_is_planned_renews_once_more() {
         assert_eq!(service.state().renewals, 2, "a check {later:?} later");
         assert!(guard.is_held());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_before_a_failed_renewal_is_planned_again_renews_at_once() {
+    let (engine, clock) = suspendable();
+    let service = Fake::with_engine(engine);
+    service.state().laconic = true;
+    let checks = ChecksOnce(Mutex::new(Some((service.clone(), clock, Duration::ZERO))));
+    let locks = Observe::new(Arc::new(service.clone())).with_observer(Arc::new(checks));
+    let guard = locks.lock("k").await.unwrap();
+    service.control().check();
+    tokio::time::sleep(millis(1)).await;
+    assert_eq!(service.state().renewals, 2, "and not a second later");
+    assert!(guard.is_held());
 }
 
 #[tokio::test(start_paused = true)]
