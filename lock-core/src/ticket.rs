@@ -114,9 +114,9 @@ impl Ticket {
 
     /// The time until which the ticket is valid, by the wall clock of the machine that made it.
     ///
-    /// It equals the guard's [`valid_until`](crate::LockGuard::valid_until): a tenth of the lease before its
-    /// end on the server. For people and logs, since clocks differ: the server decides whether a ticket can
-    /// be adopted.
+    /// It equals the guard's [`valid_until`](crate::LockGuard::valid_until), without the end of its max hold: a
+    /// tenth of the lease before its end on the server. For people and logs, since clocks differ: the server
+    /// decides whether a ticket can be adopted.
     #[must_use]
     pub fn valid_until(&self) -> SystemTime {
         self.valid_until

@@ -116,8 +116,9 @@ impl LockGuard {
         self.hold().is_held()
     }
 
-    /// The deadline of the lock unless it is renewed; the current time if it is lost. `None` if it has no
-    /// time limit, because it lives with a session or a connection.
+    /// The deadline of the lock unless it is renewed, no later than the end of its max hold; the current time if
+    /// it is lost. `None` if it lives with a session or a connection that sets no deadline: only
+    /// [`max_hold_left`](Self::max_hold_left) limits it then.
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
         self.hold().valid_until()

@@ -163,7 +163,7 @@ impl CommandWatch<'_> {
 
     fn stop_expiring(&self, before: Option<Stopping>) -> Stopping {
         let (valid_for, max_hold) = (self.locks.valid_for(), self.locks.max_hold_left());
-        let ends_first = |left: &Duration| valid_for.is_none_or(|valid_for| *left < valid_for);
+        let ends_first = |left: &Duration| valid_for.is_none_or(|valid_for| *left <= valid_for);
         if let Some(left) = max_hold.filter(ends_first) {
             return self.stop_at_max_hold(left, before);
         }

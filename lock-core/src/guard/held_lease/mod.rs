@@ -263,11 +263,15 @@ impl HeldLease {
         }
     }
 
-    /// [`deadline`](Self::deadline) for users; now, if the lock is not held, and `None` if it has no time limit.
+    /// [`deadline`](Self::deadline) for users, or the end of the max hold, whichever is first; now, if the lock is
+    /// not held, and `None` if neither its lease nor its session limits it.
     pub(crate) fn valid_until(&self) -> Option<Instant> {
         match self.deadline() {
             Some(Moment::NEVER) => None,
-            Some(until) => Some(Instant::now() + until.since(self.engine.now())),
+            Some(until) => {
+                let until = until.min(self.max_until);
+                Some(Instant::now() + until.since(self.engine.now()))
+            }
             None => Some(Instant::now()),
         }
     }

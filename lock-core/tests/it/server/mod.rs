@@ -46,6 +46,21 @@ async fn a_lock_of_a_session_has_no_time_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_is_valid_no_longer_than_its_max_hold() {
+    for locks in [Fake::new(), session()] {
+        let request = locks.request("k").max_hold(secs(10));
+        let guard = request.acquire().await.unwrap();
+        if locks.state().session {
+            assert_eq!(guard.valid_until(), None, "the session sets no deadline");
+            locks.control().limit(locks.now() + secs(20));
+        }
+        assert_eq!(left(&guard), secs(10));
+        guard.renew().await.unwrap();
+        assert_eq!(left(&guard), secs(10));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_in_doubt_costs_its_locks_at_the_deadline() {
     let locks = session();
     let guard = locks.lock("k").await.unwrap();
