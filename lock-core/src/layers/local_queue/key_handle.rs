@@ -314,6 +314,18 @@ pub(super) struct QueuedWaiter {
     woken: bool,
 }
 
+impl QueuedWaiter {
+    /// Leaves the line after its wait; the error of that. It may have become the contender at the same time: the
+    /// queue knows nothing more of the server once it is gone.
+    pub(super) fn timed_out(self, request: &AcquireRequest) -> Error {
+        if !self.handle.is_unknown() {
+            return Error::contended(request.wait());
+        }
+        let why_full = self.handle.why_full();
+        why_full.map_or_else(|| unanswered(request), full)
+    }
+}
+
 impl Future for QueuedWaiter {
     /// `None` if the sender is gone.
     type Output = Option<Wakeup>;
@@ -339,4 +351,29 @@ fn too_many(max: usize) -> Error {
     full(format!(
         "{max} tasks of this process wait for the lock already"
     ))
+}
+
+#[cfg(all(test, not(polylock_loom)))]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::layers::LocalQueue;
+    use crate::memory::Memory;
+
+    #[test]
+    fn a_waiter_that_becomes_the_contender_at_its_deadline_knows_of_no_holder() {
+        let locks = LocalQueue::new(Arc::new(Memory::new()));
+        let request = AcquireRequest::new(LockKey::new("k").unwrap());
+        let arrive = || locks.handle(&request).arrive(&request).unwrap();
+        let Arrival::Contend(contender) = arrive() else {
+            panic!("another task contends");
+        };
+        let Arrival::Wait(waiter) = arrive() else {
+            panic!("no task contends");
+        };
+        drop(contender);
+        let error = waiter.timed_out(&request);
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert_eq!(locks.live_keys(), 0);
+    }
 }

@@ -196,11 +196,12 @@ impl LocalQueue {
     /// Waits in line, and finds out what there is at the head of it.
     async fn wait(
         &self,
-        queue: QueuedWaiter,
+        mut queue: QueuedWaiter,
         request: &AcquireRequest,
         deadline: Option<Instant>,
     ) -> Result<Arrival> {
-        match within(deadline, queue).await {
+        let woken = within(deadline, &mut queue).await;
+        match woken {
             Some(Some(Wakeup::Contend(contender))) => Ok(Arrival::Contend(contender)),
             Some(Some(Wakeup::Lock(guard))) if guard.is_held() => {
                 Ok(Arrival::Enter(guard.deliver()))
@@ -208,11 +209,7 @@ impl LocalQueue {
             // The lease expired on its way here, or the task that would hand it over is gone: the
             // task queues again.
             Some(_) => self.handle(request).arrive(request),
-            None if self.handle(request).is_unknown() => {
-                let why_full = self.handle(request).why_full();
-                Err(why_full.map_or_else(|| unanswered(request), full))
-            }
-            None => Err(Error::contended(request.wait())),
+            None => Err(queue.timed_out(request)),
         }
     }
 
