@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::lease::{Grant, Lease};
+use crate::lost_reason::LostReason;
 use crate::request::AcquireRequest;
 
 /// Undoes an acquisition with an unknown outcome. For implementors.
@@ -68,7 +69,8 @@ impl PendingRelease {
     /// # Errors
     ///
     /// [`Unavailable`](ErrorKind::Unavailable) if the grant arrived after its lease had expired; it
-    /// is then released in the background, and the request may be repeated.
+    /// is then released in the background, and the request may be repeated. The same if the lease reports
+    /// its loss as soon as it is attached; the message has the reason.
     pub fn granted(mut self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
         let lease = self.armed();
         let hold = HeldLease::new(self.engine.clone(), request, lease, grant);
@@ -79,7 +81,12 @@ impl PendingRelease {
             return Ok(guard);
         }
         // Dropping the guard releases what may still be held.
-        let message = "the lock was granted, but the answer came after its lease had run out";
+        let message = match guard.lost().reason() {
+            None | Some(LostReason::Expired | LostReason::Unreachable) => {
+                "the lock was granted, but the answer came after its lease had run out".to_owned()
+            }
+            Some(reason) => format!("the lock was granted, and lost at once: {reason}"),
+        };
         Err(Error::new(ErrorKind::Unavailable, message)
             .with_backend(self.engine.backend())
             .with_key(request.key()))

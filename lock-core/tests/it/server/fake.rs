@@ -48,8 +48,8 @@ pub(crate) struct State {
     pub(crate) delay: Duration,
     /// How long a lease lasts until its first renewal, if that is not its ttl.
     pub(crate) first: Option<Duration>,
-    /// Whether a lease requests a check of itself as soon as it is attached.
-    pub(crate) checks_in_attach: bool,
+    /// What a lease reports as soon as it is attached.
+    pub(crate) reports_in_attach: Option<fn(&LeaseControl)>,
     /// The next call of this kind panics.
     pub(crate) panics_in: Option<Call>,
     /// How many calls of that kind do not panic before.
@@ -271,13 +271,13 @@ impl Lease for FakeLease {
 
     fn attach(&self, control: LeaseControl) {
         self.server.panics_if_planned(Call::Attach);
-        let is_checked = {
+        let report = {
             let mut state = self.server.state();
             state.control = Some(control.clone());
-            state.checks_in_attach
+            state.reports_in_attach
         };
-        if is_checked {
-            control.check();
+        if let Some(report) = report {
+            report(&control);
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use polylock_core::engine::{Moment, VirtualClock};
 use polylock_core::layers::{Event, EventKind, LocalQueue, Observe, Observer};
 use polylock_core::prelude::*;
-use polylock_core::{AcquireRequest, LostReason, LostSignal};
+use polylock_core::{AcquireRequest, LeaseControl, LostReason, LostSignal};
 use tokio::time::Instant;
 
 use self::fake::{Call, Fake};
@@ -137,7 +137,7 @@ async fn a_check_renews_now() {
 #[tokio::test(start_paused = true)]
 async fn a_check_while_the_lease_is_attached_renews_now() {
     let server = Fake::new();
-    server.state().checks_in_attach = true;
+    server.state().reports_in_attach = Some(LeaseControl::check);
     let locks = LocalQueue::new(Arc::new(server.clone()));
     let first = locks.lock("k").await.unwrap();
     tokio::time::sleep(millis(1)).await;
@@ -150,6 +150,16 @@ async fn a_check_while_the_lease_is_attached_renews_now() {
     tokio::time::sleep(millis(1)).await;
     assert_eq!(server.state().renewals, 2, "after a hand-over too");
     assert!(next.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_lost_while_it_is_attached_is_refused_with_the_reason() {
+    let locks = Fake::new();
+    locks.state().reports_in_attach = Some(|control| control.lose(LostReason::Broken));
+    let error = locks.lock("k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let reason = LostReason::Broken.to_string();
+    assert!(error.message().contains(&reason), "{error}");
 }
 
 /// Requests a check of the holder when it learns of a renewal, so long after that.
