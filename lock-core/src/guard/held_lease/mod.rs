@@ -80,8 +80,9 @@ enum NextRenewal {
 #[derive(Default)]
 struct Migration {
     counterpart: Weak<HeldLease>,
-    /// On the old backend, one for each guard that was acquired here. They end with the last one: a
-    /// guard of the same owner may be on its way to a caller that is gone, and end nothing.
+    /// On the old backend, one for each of its leases, however often the owner re-enters. They end with the
+    /// last guard of this lease: one of the same owner may be on its way to a caller that is gone, and end
+    /// nothing.
     old: Vec<LockGuard>,
     /// Whether the tokens of both backends compare.
     has_token: bool,
@@ -537,8 +538,18 @@ impl HeldLease {
         }
         let mut migration = self.migration().expect("BUG: set above");
         migration.has_token = has_token;
-        migration.old.push(old);
+        let mut held = migration.old.iter();
+        let is_reentry = held.any(|held| Arc::ptr_eq(held.shared_hold(), &other));
+        let surplus = match is_reentry {
+            true => Some(old),
+            false => {
+                migration.old.push(old);
+                None
+            }
+        };
         drop(migration);
+        // Not with the mutex held. It is not the last guard of that lease.
+        drop(surplus);
         // A loss is either seen here or by the other one.
         for (one, other) in [(self, &other), (&other, self)] {
             if let ValidityState::Ended(End::Lost(reason)) = one.validity.latest() {
@@ -574,5 +585,32 @@ impl fmt::Debug for HeldLease {
             .field("token", &self.token)
             .field("state", &self.validity.load().to_string())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(polylock_loom)))]
+mod tests {
+    use super::*;
+    use crate::ext::DistributedLockExt as _;
+    use crate::layers::Migrate;
+    use crate::memory::Memory;
+    use crate::owner::Owner;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_that_reenters_two_backends_keeps_one_guard_of_the_old_one() {
+        let engine = Engine::on_current_runtime("memory");
+        let [old, new] = [(); 2].map(|()| Memory::with_engine(engine.clone()));
+        let both = Migrate::new(Arc::new(old.client()), Arc::new(new.client()));
+        let owner = Owner::new();
+        let request = || both.request("k").owner(&owner).acquire();
+        let guard = request().await.unwrap();
+        for _ in 0..3 {
+            drop(request().await.unwrap());
+        }
+        let kept = guard.shared_hold().migration().map(|it| it.old.len());
+        assert_eq!(kept, Some(1));
+        assert!(guard.is_held() && old.try_lock("k").await.unwrap().is_none());
+        guard.release().await.unwrap();
+        assert!(old.try_lock("k").await.unwrap().is_some());
     }
 }
