@@ -310,6 +310,7 @@ impl LockGuard {
         }
         let downgraded = downgrade(Arc::clone(hold), is_repeated).await;
         downgraded.map_err(|e| e.with_key(self.key()))?;
+        self.hold().confirm_downgrade();
         self.ensure_held()
     }
 

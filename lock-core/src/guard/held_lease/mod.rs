@@ -41,7 +41,8 @@ pub(crate) struct HeldLease {
     entries: Entries,
     /// Whether a guard has ended that a caller had received.
     delivered: AtomicBool,
-    downgrade: tokio::sync::Mutex<()>,
+    /// Held during a downgrade; whether the server has confirmed one.
+    downgrade: tokio::sync::Mutex<bool>,
     downgrade_unconfirmed: AtomicBool,
     validity: Validity,
     ended: Notify,
@@ -347,9 +348,14 @@ impl HeldLease {
         self.entries.close()
     }
 
-    /// Whether a downgrade was sent and the server has not confirmed it. It can be repeated.
+    /// Whether a downgrade was sent and its caller does not know that it is done. It can be repeated.
     pub(super) fn is_downgrade_unconfirmed(&self) -> bool {
         self.downgrade_unconfirmed.load(Ordering::Relaxed)
+    }
+
+    /// The caller knows that the downgrade is done.
+    pub(super) fn confirm_downgrade(&self) {
+        self.downgrade_unconfirmed.store(false, Ordering::Relaxed);
     }
 
     /// Begins a downgrade, or repeats one; false if another guard counts on the lock being exclusive.
@@ -365,13 +371,16 @@ impl HeldLease {
     /// A refused repetition says nothing of the first request, and the lock stays shared here.
     pub(super) async fn downgrade(&self, is_repeated: bool) -> Result<()> {
         // As in `release`: `lock` may yield before it stands in line, and a release would overtake this.
-        let _under_way = match self.downgrade.try_lock() {
-            Ok(under_way) => under_way,
+        let mut is_done = match self.downgrade.try_lock() {
+            Ok(is_done) => is_done,
             Err(_) => self.downgrade.lock().await,
         };
+        if *is_done {
+            return Ok(());
+        }
         let answer = self.lease.downgrade().await;
         match &answer {
-            Ok(()) => self.downgrade_unconfirmed.store(false, Ordering::Relaxed),
+            Ok(()) => *is_done = true,
             Err(error) => {
                 let is_refused =
                     error.kind() == ErrorKind::Unsupported && !error.is_outcome_unknown();

@@ -62,6 +62,8 @@ pub(crate) struct State {
     pub(crate) held_back: Option<Vec<RenewalRequest>>,
     /// How many releases get no answer.
     pub(crate) unanswered: usize,
+    /// Whether it has shared locks.
+    pub(crate) downgrades_locks: bool,
     /// How many downgrades get no answer.
     pub(crate) unanswered_downgrades: usize,
     /// Downgrades that arrived.
@@ -297,6 +299,9 @@ impl Lease for FakeLease {
         if let Some(left) = state.unanswered_downgrades.checked_sub(1) {
             state.unanswered_downgrades = left;
             return Err(Error::new(ErrorKind::Unavailable, "no answer").with_unknown_outcome());
+        }
+        if state.downgrades_locks {
+            return Ok(());
         }
         Err(Error::new(ErrorKind::Unsupported, "no shared locks"))
     }
