@@ -251,25 +251,34 @@ impl Engine {
         background::poll_once(&*self.scheduler.spawn, work).unwrap_or(Poll::Pending)
     }
 
-    /// Bounds `work`; `None` if it is not done in time or panics, and also if it goes on in another
-    /// runtime than it began in, since its timers and sockets may have gone with that one. Work
-    /// without I/O needs no timer.
+    /// Bounds `work`; `None` if it is not [`finished`](Engine::finished).
     pub(crate) async fn within<T>(
         &self,
         limit: Duration,
         work: impl Future<Output = T> + Send,
     ) -> Option<T> {
+        self.finished(limit, work).await.ok()
+    }
+
+    /// Bounds `work`; fails if it is not done in time or panics, and also if it goes on in another
+    /// runtime than it began in, since its timers and sockets may have gone with that one. Work
+    /// without I/O needs no timer.
+    pub(crate) async fn finished<T>(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = T> + Send,
+    ) -> Result<T, Unfinished> {
         let sleep = std::pin::pin!(None);
         let mut late = RuntimeTimer::until(Instant::now() + limit, sleep);
         let work = catch_panic_async(work);
         tokio::pin!(work);
         poll_fn(|cx| {
             if late.has_moved() {
-                return Poll::Ready(None);
+                return Poll::Ready(Err(Unfinished::Moved));
             }
             match inline_task::poll_woken(|| work.as_mut().poll(cx)) {
-                Poll::Ready(done) => Poll::Ready(done),
-                Poll::Pending => late.poll(self, cx).map(|()| None),
+                Poll::Ready(done) => Poll::Ready(done.ok_or(Unfinished::Late)),
+                Poll::Pending => late.poll(self, cx).map(|()| Err(Unfinished::Late)),
             }
         })
         .await
@@ -287,6 +296,15 @@ impl Engine {
     pub(crate) fn scheduler(&self) -> &Arc<RenewalScheduler> {
         &self.scheduler
     }
+}
+
+/// Why work has no output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unfinished {
+    /// It was not done in time, or panicked.
+    Late,
+    /// It goes on in another runtime than it began in: its caller has dropped it.
+    Moved,
 }
 
 /// Runs a future on the calling thread, with the timers and sockets of the engine of this process.

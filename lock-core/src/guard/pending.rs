@@ -127,7 +127,9 @@ impl Drop for PendingRelease {
         if let Some(lease) = self.lease.take() {
             let undo =
                 release_until_confirmed(self.engine.clone(), lease, self.key.clone(), self.ttl);
-            self.engine.detach(Box::pin(undo));
+            self.engine.detach(Box::pin(async move {
+                undo.await;
+            }));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::held_lease::HeldLease;
-use crate::engine::{Engine, Moment, catch_panic, catch_panic_async};
+use crate::engine::{Engine, Moment, Unfinished, catch_panic, catch_panic_async};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::lease::{Lease, LeaseState, Liveness, Released, TtlRule};
@@ -173,8 +173,12 @@ pub(super) async fn release_both(
 
 async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
     let limit = release_timeout(hold.timing().ttl());
-    let released = hold.engine().within(limit, hold.release()).await;
-    match released.unwrap_or_else(|| Err(silent())) {
+    let released = match hold.engine().finished(limit, hold.release()).await {
+        Ok(released) => released,
+        Err(Unfinished::Moved) => return release_anew(hold).await,
+        Err(Unfinished::Late) => Err(silent()),
+    };
+    match released {
         Ok(Released::Clean) => (Ok(Released::Clean), "released"),
         Ok(Released::AlreadyLost) => (Ok(Released::AlreadyLost), "already_lost"),
         Err(error) => {
@@ -183,6 +187,21 @@ async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static
             }
             (Err(error.with_backend(hold.engine().backend())), "failed")
         }
+    }
+}
+
+/// Releases a lock on the engine after the caller of its release is gone. The server may have executed the first
+/// request, so that the next one finds nothing: any definite reply says that the lock is released.
+async fn release_anew(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
+    let (done, answer) = oneshot::channel();
+    let release = confirm_release(hold);
+    hold.engine().spawn(async move {
+        // The other end emits the outcome.
+        let _is_gone = done.send(release.await);
+    });
+    match answer.await {
+        Ok(true) => (Ok(Released::Clean), "released"),
+        Ok(false) | Err(_) => (Err(silent()), "failed"),
     }
 }
 
@@ -195,7 +214,10 @@ fn silent() -> Error {
 }
 
 pub(super) fn release_in_background(hold: &HeldLease) {
-    hold.engine().spawn(confirm_release(hold));
+    let release = confirm_release(hold);
+    hold.engine().spawn(async move {
+        release.await;
+    });
 }
 
 /// Starts a background release when the returned sender is dropped. A shutdown waits for it from this
@@ -210,19 +232,19 @@ pub(super) fn release_once_dropped(hold: &HeldLease) -> oneshot::Sender<Infallib
     begin
 }
 
-fn confirm_release(hold: &HeldLease) -> impl Future<Output = ()> + Send + use<> {
+fn confirm_release(hold: &HeldLease) -> impl Future<Output = bool> + Send + use<> {
     let (lease, key) = (Arc::clone(hold.lease()), hold.key().clone());
     release_until_confirmed(hold.engine().clone(), lease, key, hold.longest_left())
 }
 
-/// Retries the release until the server gives a definite reply. A lease expires soon after one ttl, which
-/// ends the retries; a lock without a lease is retried without limit.
+/// Retries the release until the server gives a definite reply; false without one. A lease expires soon after
+/// one ttl, which ends the retries; a lock without a lease is retried without limit.
 pub(super) async fn release_until_confirmed(
     engine: Engine,
     lease: Arc<dyn Lease>,
     key: LockKey,
     ttl: Duration,
-) {
+) -> bool {
     let attempt = release_timeout(ttl);
     let (until, longest_pause) = match lease.liveness() {
         // Several attempts fit into the shortest lease. The last one begins after its end, to remove a
@@ -234,7 +256,7 @@ pub(super) async fn release_until_confirmed(
     loop {
         let answer = tokio::time::timeout(attempt, catch_panic_async(lease.release())).await;
         let error = match answer.ok().flatten() {
-            Some(Ok(_)) => return,
+            Some(Ok(_)) => return true,
             Some(Err(error)) if !error.is_outcome_unknown() && !error.is_retryable() => error,
             _ if engine.now() < until => {
                 tokio::time::sleep(engine.jitter(pause / 2, pause)).await;
@@ -246,7 +268,7 @@ pub(super) async fn release_until_confirmed(
         };
         let backend = engine.backend();
         tracing::warn!(backend, %key, %error, "background release failed");
-        return;
+        return false;
     }
 }
 
@@ -306,7 +328,8 @@ async fn retry_final_renewal(hold: Arc<HeldLease>, settled: Moment) {
         let next = hold.timing().retry_at(now).max(settled);
         tokio::time::sleep(next.since(now)).await;
         if hold.min_hold_left().is_zero() {
-            return confirm_release(&hold).await;
+            confirm_release(&hold).await;
+            return;
         }
         let sent = hold.engine().now();
         match final_renewal(&hold).await {

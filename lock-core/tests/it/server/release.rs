@@ -1,5 +1,6 @@
 //! Acquisitions that are undone, and releases that are late or outlasted by their lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::PendingRelease;
@@ -10,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
 use super::fake::Fake;
-use crate::support::{memory, millis, secs};
+use crate::support::{Log, drop_after_a_poll, memory, millis, secs};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -121,7 +122,34 @@ fn a_release_whose_runtime_ends_goes_on() {
     assert_eq!(fake.releases(), 2, "it is done then");
 }
 
-fn until(happens: impl Fn() -> bool) {
+/// In real time, since the engine has a runtime of its own.
+#[test]
+fn a_release_that_its_caller_drops_is_reported_when_it_is_done() {
+    for is_done in [false, true] {
+        let fake = Fake::with_engine(Engine::of_this_process("slow"));
+        let log = Log::default();
+        let locks = log.of(Arc::new(fake.clone()));
+        let runtime = Runtime::new().unwrap();
+        runtime.block_on(async {
+            let guard = locks.lock("k").await.unwrap();
+            fake.state().delay = millis(100);
+            drop_after_a_poll(guard.release()).await;
+        });
+        if is_done {
+            // By the request of the release that was dropped.
+            fake.state().free();
+        }
+        let mut outcomes = Vec::new();
+        until(|| {
+            let all = log.take().into_iter().map(|entry| entry.what);
+            outcomes.extend(all.filter(|what| !["requested", "acquired"].contains(what)));
+            outcomes.len() == 3
+        });
+        assert_eq!(outcomes, ["held", "given_up", "released"], "{is_done}");
+    }
+}
+
+fn until(mut happens: impl FnMut() -> bool) {
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while !happens() {
         assert!(std::time::Instant::now() < deadline, "it does not happen");
