@@ -48,6 +48,10 @@
 //!
 //! The first lock of a process starts one thread, `polylock-engine`. It renews the leases of all
 //! backends and sends background releases, so that code that blocks its own runtime loses no locks.
+//!
+//! A process that is forked after that (`fork` without `exec`) has no such thread: its locks are not renewed, it is
+//! not notified of their loss, and a guard that it drops may release the lock of its parent. Fork before the first
+//! connection. [`Registry::connect`] is [`Unsupported`](ErrorKind::Unsupported) in such a process.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

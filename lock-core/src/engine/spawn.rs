@@ -2,8 +2,11 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::runtime::Handle;
+
+use crate::error::{Error, ErrorKind, Result};
 
 /// A boxed future without a result.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -25,6 +28,26 @@ pub(super) fn own_thread() -> OnRuntime {
     THREAD.get_or_init(start_thread).clone()
 }
 
+/// The process that has started the thread; 0 before that.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Fails in a process that was forked from the one that has started the thread, since threads are not forked.
+/// For calls that connect: to ask for the process takes as long as a tenth of an acquisition in memory.
+pub(crate) fn check_process() -> Result<()> {
+    refuse_forked(PROCESS.load(Ordering::Relaxed), std::process::id())
+}
+
+fn refuse_forked(started_by: u32, process: u32) -> Result<()> {
+    if started_by == 0 || started_by == process {
+        return Ok(());
+    }
+    let message = format!(
+        "process {process} was forked after process {started_by} had connected, and has no \
+         thread that renews locks: fork before the first connection, or start a program (exec)"
+    );
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
 fn start_thread() -> OnRuntime {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -35,6 +58,7 @@ fn start_thread() -> OnRuntime {
         .name("polylock-engine".to_owned())
         .spawn(move || runtime.block_on(std::future::pending::<()>()))
         .expect("BUG: one thread per process can be started");
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
     OnRuntime(handle)
 }
 
@@ -71,5 +95,21 @@ impl Spawn for OnRuntime {
     fn enter(&self, poll: &mut dyn FnMut()) {
         let _context = self.0.enter();
         poll();
+    }
+}
+
+#[cfg(all(test, not(polylock_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_was_forked_after_the_thread_was_started_is_refused() {
+        let here = std::process::id();
+        assert!(refuse_forked(0, here).is_ok(), "no thread is started");
+        let error = refuse_forked(here + 1, here).expect_err("the thread is another process's");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        own_thread();
+        assert_eq!(PROCESS.load(Ordering::Relaxed), here);
+        assert!(check_process().is_ok());
     }
 }

@@ -7,6 +7,7 @@ mod stack;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::engine::check_process;
 use crate::error::{Error, Result};
 use crate::event::Observer;
 use crate::health::HealthCheck;
@@ -159,6 +160,7 @@ impl Registry {
     ///
     /// Those of [`Backend::connect`], and [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if
     /// nothing is registered for the scheme, or if a parameter of the layers is wrong.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) in a process that was forked after its parent had connected.
     ///
     /// # Cancel safety
     ///
@@ -175,6 +177,7 @@ impl Registry {
     ) -> Result<Arc<dyn DistributedLock>> {
         let (scheme, backend, stack, url) = self.stack_of(url)?;
         let named = |error: Error| error.with_backend(scheme);
+        check_process().map_err(named)?;
         let locks = backend.connect(&url).await.map_err(named)?;
         let stack = adapt(stack);
         stack.over(locks, self.observer.as_ref()).map_err(named)
@@ -228,10 +231,9 @@ impl Registry {
     pub async fn connect_bare(&self, url: &str) -> Result<Arc<dyn DistributedLock>> {
         let url = self.parse_url(url)?;
         let (scheme, backend) = self.find(url.scheme())?;
-        backend
-            .connect(&url)
-            .await
-            .map_err(|error| error.with_backend(scheme))
+        let named = |error: Error| error.with_backend(scheme);
+        check_process().map_err(named)?;
+        backend.connect(&url).await.map_err(named)
     }
 
     /// Checks the service at `url` for known risks of losing locks, see [`Backend::check_health`].
