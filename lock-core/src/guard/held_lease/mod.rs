@@ -502,7 +502,7 @@ impl HeldLease {
         });
     }
 
-    /// The state at `now`; a deadline that has passed is turned into a loss here.
+    /// The state at `now`; a deadline or a max hold that has passed is turned into a loss here.
     fn look(&self, now: Moment) -> ValidityState {
         self.pass(now);
         if let Some(other) = self.counterpart() {
@@ -583,6 +583,8 @@ impl HeldLease {
             if self.validity.pass(now, reason) {
                 self.after_loss(reason);
             }
+        } else if now >= self.max_until {
+            self.lose(LostReason::MaxHold);
         }
     }
 }

@@ -8,7 +8,6 @@ use crate::engine::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::lease::{LeaseState, LeaseTiming, Liveness, RenewalRequest, Renewer, Scheduled, Slot};
-use crate::lost_reason::LostReason;
 use crate::mode::Renewal;
 use crate::request::AcquireRequest;
 
@@ -218,12 +217,7 @@ impl HeldLease {
 
     /// Ends the lock if its deadline or its max hold has passed at `now`; true if it is held.
     fn fire(&self, now: Moment) -> bool {
-        let held = matches!(self.look(now), ValidityState::Held(_));
-        if held && now >= self.max_until {
-            self.lose(LostReason::MaxHold);
-            return false;
-        }
-        held
+        matches!(self.look(now), ValidityState::Held(_))
     }
 
     /// When all renewals are over, also those without a caller.

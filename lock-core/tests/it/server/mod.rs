@@ -61,6 +61,18 @@ async fn a_lock_is_valid_no_longer_than_its_max_hold() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_is_not_held_once_the_clock_has_passed_its_max_hold() {
+    let (engine, clock) = suspendable();
+    let locks = Fake::with_engine(engine);
+    let request = locks.request("k").max_hold(secs(10));
+    let guard = request.acquire().await.unwrap();
+    // No task has run in between.
+    clock.suspend(secs(10));
+    assert!(!guard.is_held());
+    assert_eq!(guard.lost().reason(), Some(LostReason::MaxHold));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_in_doubt_costs_its_locks_at_the_deadline() {
     let locks = session();
     let guard = locks.lock("k").await.unwrap();
