@@ -140,6 +140,7 @@ macro_rules! __conformance_table {
             a_held_lock_is_not_signaled [];
             a_lease_without_renewal_runs_out [Lease];
             a_renewal_cuts_no_lease_that_was_extended [Lease];
+            a_renewed_lease_excludes_until_its_end [Lease];
             an_extended_lease_lasts_as_long_as_was_asked_for [Lease];
             an_extension_that_cannot_be_kept_is_refused [Lease];
             expiring_does_not_warn_of_a_lock_that_is_renewed [];

@@ -52,6 +52,8 @@ variants! {
         RenewalRevives => Some(ViolationKind::BeyondExpiry),
         /// A renewal with a short TTL makes the lease shorter.
         RenewalsCut => None,
+        /// A renewal is answered, and leaves a lease as it is while more than half of it is left.
+        RenewalsSkipped => None,
         /// A writer is let in while there are readers.
         SharedAdmitsWriter => Some(ViolationKind::Overlap),
         /// A renewal without an answer counts as one.

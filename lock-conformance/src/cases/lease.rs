@@ -86,6 +86,26 @@ pub async fn an_extended_lease_lasts_as_long_as_was_asked_for(case: Case) {
     case.assert_free_within(&key, SOON).await;
 }
 
+/// A lease that its holder renews or extends excludes other clients until its new end.
+pub async fn a_renewed_lease_excludes_until_its_end(case: Case) {
+    let (holder, other) = (case.client().await, case.client().await);
+    let excludes = async |longer: Option<Duration>| {
+        let key = case.key();
+        let guard = case.lease(&holder, &key).await;
+        // Early enough for a store that thinks that most of the lease is enough.
+        tokio::time::sleep(case.ttl().mul_f64(0.35)).await;
+        match longer {
+            Some(ttl) => extended(&guard, ttl).await,
+            None => renewed(&guard).await,
+        };
+        let request = case.request_within(&key, case.after_death() * 2);
+        let next = granted(&other, &request).await;
+        assert!(!guard.is_held(), "two hold the lock");
+        next.release().await.expect("a held lock is released");
+    };
+    tokio::join!(excludes(None), excludes(Some(case.ttl() * 2)));
+}
+
 /// Renewals after an extension do not shorten the lease, not even a shared one.
 pub async fn a_renewal_cuts_no_lease_that_was_extended(case: Case) {
     let (client, key) = (case.client().await, case.key());

@@ -312,6 +312,9 @@ impl LockTable {
             tenure.expires = match self.rules.mutation {
                 Some(Mutation::ExtendsNothing) if due.ttl > tenure.ttl => tenure.expires,
                 Some(Mutation::RenewalsCut) => now + due.ttl,
+                Some(Mutation::RenewalsSkipped) if tenure.expires.since(now) > tenure.ttl / 2 => {
+                    tenure.expires
+                }
                 _ => due.renewed_end(now, tenure.expires),
             };
             return true;

@@ -62,6 +62,8 @@ flaws! {
         by release::release_frees_the_lock_at_once with "not free",
     renewals_cut: RenewalsCut
         by lease::a_renewal_cuts_no_lease_that_was_extended with "another client",
+    renewals_skipped: RenewalsSkipped
+        by lease::a_renewed_lease_excludes_until_its_end with "two hold the lock",
     renewals_take: RenewalRevives
         by lost::a_holder_does_not_take_back_what_the_server_ended with "the loss is signaled",
     tokens_repeat: TokenReused
