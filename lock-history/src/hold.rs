@@ -141,7 +141,8 @@ impl Exclusion {
 /// that were granted the lock before its holder requested it. Readers that requested the lock at the same
 /// time may have the same token.
 ///
-/// Holds come in the order of [`from`](Hold::from). Memory grows with the number of shared holds and
+/// Holds come in the order of [`from`](Hold::from); one that was noted after its lease had ended may be out
+/// of order, see [`check_holds`](crate::check_holds). Memory grows with the number of shared holds and
 /// permits, and not with that of exclusive holds.
 #[derive(Clone, Debug, Default)]
 pub struct TokenOrder {

@@ -131,9 +131,15 @@ impl fmt::Display for Violation {
 }
 
 /// Judges all holds of one key, in the order of [`from`](Hold::from): exclusion and tokens.
+///
+/// A hold of no length may be a grant that was noted after its lease had ended, later than grants that
+/// followed it. Its token is compared only with those of holders that were granted the lock before it was
+/// [`requested`](Hold::requested).
 pub fn check_holds(holds: impl IntoIterator<Item = Hold>) -> Vec<Violation> {
     let (mut exclusion, mut order) = (Exclusion::new(), TokenOrder::new());
     let (mut overlaps, mut disorder) = (Vec::new(), Vec::new());
+    // Each hold with a larger token than those before it, by when it began.
+    let mut largest: Vec<Hold> = Vec::new();
     for hold in holds {
         if let Some(first) = exclusion.enter(hold) {
             overlaps.push(Violation::Overlap {
@@ -141,7 +147,16 @@ pub fn check_holds(holds: impl IntoIterator<Item = Hold>) -> Vec<Violation> {
                 second: hold.holder,
             });
         }
-        let before = order.grant(hold).and_then(|before| before.token);
+        let mut before = order.grant(hold);
+        if hold.until <= hold.from {
+            let count = largest.partition_point(|other| other.from < hold.requested);
+            before = largest[..count].last().copied();
+            before = before.filter(|before| before.token >= hold.token);
+        }
+        if hold.token > largest.last().and_then(|last| last.token) {
+            largest.push(hold);
+        }
+        let before = before.and_then(|before| before.token);
         if let (Some(largest), Some(token)) = (before, hold.token) {
             let later = hold.holder;
             disorder.push(if token == largest {

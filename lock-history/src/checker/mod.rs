@@ -205,7 +205,10 @@ struct GrantOrder {
 impl GrantOrder {
     fn of(history: &KeyHistory) -> Self {
         let sorted = |wanted: fn(Access) -> bool| {
-            let wanted = history.tenures().filter(|(span, _)| wanted(span.access));
+            let wanted = history.tenures().filter(|(span, tenure)| {
+                // A grant that is noted after its lease has ended was made at an unknown time before.
+                wanted(span.access) && tenure.until.is_none_or(|until| until > tenure.from)
+            });
             let mut times: Vec<_> = wanted.map(|(_, tenure)| tenure.from).collect();
             times.sort_unstable();
             times

@@ -151,6 +151,12 @@ stories! {
     a_reader_that_asked_later_may_not:
         sharing().asks(7, 3, Access::Shared).granted(8, 3, 3, 50)
         => [Violation::TokenReused { later: 3, token: 3 }];
+    a_grant_that_is_noted_after_its_end_may_be_older_than_its_note: noted_late() => [];
+    a_grant_that_is_noted_after_its_end_is_no_victim_of_a_release:
+        noted_late().gives_back(70, 2) => [];
+    a_grant_that_is_noted_after_its_end_is_newer_than_its_request:
+        held().gives_back(20, 1).asks(25, 2, Access::Exclusive).granted(60, 2, 1, 50)
+        => [Violation::TokenReused { later: 2, token: 1 }];
     a_register_that_goes_back_is_found:
         Story::default().wrote(1, 5, true).wrote(2, 4, true)
         => [Violation::RegisterWentBack { token: 4, largest: 5 }];
@@ -205,6 +211,14 @@ fn endless() -> Story {
     Story::default()
         .tell(1, 1, What::exclusive())
         .tell(2, 1, What::Granted { token, until })
+}
+
+/// Acquisition 1 has the lock until 50, which is noted at 60, when acquisition 2 has it.
+fn noted_late() -> Story {
+    Story::default()
+        .asks(0, 1, Access::Exclusive)
+        .takes(55, 2, 2, 90)
+        .granted(60, 1, 1, 50)
 }
 
 /// Acquisition 2 waits for a lock that is free from 20 on.

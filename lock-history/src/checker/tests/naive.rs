@@ -57,24 +57,26 @@ pub(super) fn judge(events: &[HistoryEvent], delay: u64, max_idle: u64) -> Vec<F
         };
         if life.granted {
             judge_holder(life, &broken, delay, &mut found);
+            let lasts = life.answered < life.end(&broken);
             let before = |other: &&Life| (other.answered, other.id) < (life.answered, life.id);
             let inside = others()
                 .filter(before)
                 .filter(|other| other.end(&broken) > life.answered);
             let inside: Vec<_> = inside.collect();
-            if life.answered < life.end(&broken) && clash(life, &inside) {
+            if lasts && clash(life, &inside) {
                 found.push(("overlap", life.id));
             }
             let exclusive = |other: &Life| {
                 Access::Exclusive == other.access || Access::Exclusive == life.access
             };
-            let after = others()
-                .filter(|other| before(other) && exclusive(other) || other.answered < life.asked);
+            let after = others().filter(|other| {
+                before(other) && exclusive(other) && lasts || other.answered < life.asked
+            });
             if after.into_iter().any(|other| other.token >= life.token) {
                 found.push(("token", life.id));
             }
             let foreign = others().any(|other| {
-                let since = life.answered < other.answered;
+                let since = life.answered < other.answered && other.answered < other.until;
                 let released =
                     matches!(life.last, Some((at, What::Releasing { .. })) if other.answered <= at);
                 since && released && exclusive(other)
