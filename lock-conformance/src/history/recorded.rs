@@ -88,12 +88,14 @@ pub struct Recorded {
 impl Recorded {
     /// Looks whether the lock is held, and notes it if so.
     pub fn look(&self) -> bool {
-        // The deadline is read before the look, so that a renewal in between does not extend it.
+        // Stamped first: a pause after the look must not make the lock be held after its deadline. That is
+        // read before the look too, so that a renewal in between does not extend it.
+        let at = self.recorder.now();
         let until = self.recorder.until(self.valid_until());
         let held = self.is_held();
         if held {
             self.recorder
-                .record(&self.key, self.id, What::Held { until });
+                .record_at(at, &self.key, self.id, What::Held { until });
         }
         held
     }
