@@ -68,6 +68,12 @@ pub trait Faults: Send + Sync {
     /// Plans a fault for the next request of this kind, from any client.
     fn plan(&self, request: Request, fault: Fault);
 
+    /// Returns how many planned faults have met no request yet, so that a case can tell that its fault
+    /// happened. Default: `None`, it is not known; a harness whose faults never happen passes then.
+    fn pending(&self) -> Option<usize> {
+        None
+    }
+
     /// Cuts off or reconnects the store for all clients.
     fn set_reachable(&self, reachable: Reachable);
 
@@ -103,6 +109,10 @@ impl Harness for Memory {
 impl Faults for Memory {
     fn plan(&self, request: Request, fault: Fault) {
         self.faults().plan(request, fault);
+    }
+
+    fn pending(&self) -> Option<usize> {
+        Some(self.faults().pending())
     }
 
     fn set_reachable(&self, reachable: Reachable) {

@@ -208,6 +208,7 @@ pub async fn an_adoption_that_arrives_twice_is_one(case: Case) {
     let ((id, _), new) = (left(&case, &key).await, any_id());
     case.faults().plan(Request::Adopt, Fault::Duplicated);
     let token = adopt(&client, &key, id, new, long(&case)).await;
+    case.assert_disturbed().await;
     let info = inspect(&client, &key).await.expect("it is held");
     assert!(token.is_some(), "a held lease is adopted");
     assert_eq!(info.holders[0].token, token);

@@ -11,6 +11,7 @@ use polylock_core::{
     Renewal, Result, Wait,
 };
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::support::{eventually, granted};
 use crate::{Faults, Harness, Look};
@@ -84,6 +85,20 @@ impl Case {
 
     pub(super) fn faults(&self) -> &dyn Faults {
         self.harness.faults().expect("the case needs faults")
+    }
+
+    /// Asserts that all planned faults have happened, once requests under way have had time to arrive.
+    #[track_caller]
+    pub(super) fn assert_disturbed(&self) -> impl Future<Output = ()> {
+        let place = Location::caller();
+        async move {
+            let deadline = Instant::now() + LATE;
+            while self.faults().pending().is_some_and(|pending| pending > 0) {
+                let in_time = Instant::now() < deadline;
+                assert!(in_time, "the fault before {place} did not happen");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
     }
 
     pub(super) async fn look(&self, key: &LockKey) -> Look {

@@ -46,6 +46,7 @@ pub async fn a_grant_without_an_answer_leaves_nothing(case: Case) {
             Ok(guard) => drop(guard),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
         }
+        case.assert_disturbed().await;
         case.assert_nothing_left(&client, &key).await;
     }
 }
@@ -75,6 +76,7 @@ pub async fn a_grant_that_comes_too_late_is_no_guard(case: Case) {
         // A backend that asks again after a time-out of its own may have got a fresh lease.
         Ok(guard) => {
             assert!(guard.is_held(), "a guard without validity");
+            case.assert_disturbed().await;
             case.assert_taken(&key).await;
         }
         Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
@@ -93,6 +95,7 @@ pub async fn a_late_grant_counts_from_its_request(case: Case) {
     let before = Instant::now();
     let guard = case.lease(&client, &key).await;
     let until = guard.valid_until().expect("a lease has an end");
+    case.assert_disturbed().await;
     let lasts = until.saturating_duration_since(before);
     assert!(lasts <= case.ttl().mul_f64(0.96), "valid for {lasts:?}");
     guard.release().await.expect("a held lock is released");
@@ -108,7 +111,10 @@ pub async fn the_wait_bounds_a_server_that_is_silent(case: Case) {
     let waited = began.elapsed();
     match answer.expect("the wait has no effect") {
         // A backend that asks again after a time-out of its own may be granted the lock.
-        Ok(guard) => drop(guard),
+        Ok(guard) => {
+            case.assert_disturbed().await;
+            drop(guard);
+        }
         Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
     }
     assert!(waited < limit + LATE, "waited {waited:?}");
@@ -120,10 +126,12 @@ pub async fn a_request_that_arrives_twice_is_one(case: Case) {
     let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
     case.faults().plan(Request::Acquire, Fault::Duplicated);
     let guard = case.lock(&holder, &key).await;
+    case.assert_disturbed().await;
     case.faults().plan(Request::Acquire, Fault::Duplicated);
     let request = case.request(&key);
     let waiting = tokio::spawn(async move { waiter.acquire(&request).await });
     case.queued(&key, 1).await;
+    case.assert_disturbed().await;
     if let Some(look) = case.harness().look(&key).await {
         assert!(look.holders == 1 && look.waiters <= 1, "{look:?}");
     }
@@ -140,6 +148,7 @@ pub async fn a_renewal_that_fails_once_costs_no_lock(case: Case) {
     for fault in [Fault::LostRequest, Fault::LostReply, Fault::Silence] {
         case.faults().plan(Request::Renew, fault);
         tokio::time::sleep(case.ttl().mul_f64(0.6)).await;
+        case.assert_disturbed().await;
     }
     case.assert_kept(&guard).await;
     guard.release().await.expect("a held lock is released");

@@ -110,6 +110,7 @@ pub async fn a_released_lock_is_not_renewed(case: Case) {
         .plan(Request::Renew, Fault::LateReply(Duration::from_millis(150)));
     // The renewal is due at a third of the ttl, and under way by now.
     tokio::time::sleep(case.ttl().mul_f64(0.38)).await;
+    case.assert_disturbed().await;
     guard.release().await.expect("a held lock is released");
     case.assert_free(&key).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -126,6 +127,7 @@ pub async fn a_release_without_an_answer_frees_the_lock(case: Case) {
             let is_open = error.is_retryable() || error.is_outcome_unknown();
             assert!(is_open, "{error:?}");
         }
+        case.assert_disturbed().await;
         case.assert_nothing_left(&client, &key).await;
     }
 }
@@ -137,6 +139,7 @@ pub async fn a_release_that_arrives_twice_is_one(case: Case) {
     let waiting = case.waiting(&case.request(&key)).await;
     case.faults().plan(Request::Release, Fault::Duplicated);
     guard.release().await.expect("a held lock is released");
+    case.assert_disturbed().await;
     let next = joined(waiting).await;
     case.assert_taken(&key).await;
     assert_eq!(released(next).await, Released::Clean);

@@ -78,6 +78,7 @@ pub async fn an_adoption_without_an_answer_is_an_adoption(case: Case) {
         let ticket = ticket(&case, &key).await;
         case.faults().plan(Request::Adopt, fault);
         let guard = client.adopt(&ticket).await.expect("the ticket is adopted");
+        case.assert_disturbed().await;
         case.assert_taken(&key).await;
         assert_eq!(released(guard).await, Released::Clean);
         case.assert_nothing_left(&client, &key).await;

@@ -81,6 +81,12 @@ impl MemoryFaults {
         self.lock().next.push_back((request, fault));
     }
 
+    /// How many planned faults have met no request yet.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.lock().next.len()
+    }
+
     /// Cuts off or reconnects the store: while it is unreachable, every request fails and none
     /// arrives.
     pub fn set_reachable(&self, reachable: Reachable) {

@@ -82,6 +82,10 @@ impl Faults for Nodes {
         self.faults.plan(request, fault);
     }
 
+    fn pending(&self) -> Option<usize> {
+        Some(self.faults.pending())
+    }
+
     fn set_reachable(&self, reachable: Reachable) {
         self.faults.set_reachable(reachable);
     }

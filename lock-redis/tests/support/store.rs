@@ -184,6 +184,10 @@ impl Faults for Store {
         self.plans().plan(request, fault);
     }
 
+    fn pending(&self) -> Option<usize> {
+        Some(self.plans().pending())
+    }
+
     fn set_reachable(&self, reachable: Reachable) {
         self.plans().set_reachable(reachable);
     }

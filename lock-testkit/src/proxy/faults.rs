@@ -1,12 +1,13 @@
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use polylock_core::memory::{Fault, Reachable, Request};
 
 use super::{Command, Fate, Planned, Proxy, ReplyOrder, Then};
+use crate::lock;
 
 /// The proxies of one store as what the conformance suite asks for: an implementation of
-/// [`Faults`](crate::harness::Faults) passes `plan` and `set_reachable` on to it.
+/// [`Faults`](crate::harness::Faults) passes `plan`, `pending` and `set_reachable` on to it.
 ///
 /// A script that the server does not know is answered with `NOSCRIPT` and sent again; a fault that
 /// meets the first of the two has no effect on the store. Load the scripts first.
@@ -21,6 +22,8 @@ pub struct FaultPlan {
     classify: Arc<Classifier>,
     across: Across,
     silence: Then,
+    /// What [`plan`](Self::plan) has planned, each for one server or for several.
+    planned: Mutex<Vec<Vec<Planned>>>,
 }
 
 /// The servers that a fault meets if a store has several.
@@ -45,6 +48,7 @@ impl FaultPlan {
             classify: Arc::new(classify),
             across,
             silence: Then::Silent,
+            planned: Mutex::default(),
         }
     }
 
@@ -78,13 +82,29 @@ impl FaultPlan {
             let classify = Arc::clone(&self.classify);
             Planned::once(move |command| classify(command) == Some(request), fate)
         };
-        match self.across {
+        let planned = match self.across {
             Across::Any => {
                 let planned = planned();
                 self.proxies.iter().for_each(|proxy| proxy.add(&planned));
+                vec![planned]
             }
-            Across::Each => self.proxies.iter().for_each(|proxy| proxy.add(&planned())),
-        }
+            Across::Each => {
+                let each = self.proxies.iter().map(|proxy| {
+                    let planned = planned();
+                    proxy.add(&planned);
+                    planned
+                });
+                each.collect()
+            }
+        };
+        lock(&self.planned).push(planned);
+    }
+
+    /// How many of them have met no request yet, at any server.
+    pub fn pending(&self) -> usize {
+        let mut planned = lock(&self.planned);
+        planned.retain(|servers| servers.iter().all(|planned| planned.struck() == 0));
+        planned.len()
     }
 
     /// Cuts off or reconnects all servers.

@@ -75,6 +75,10 @@ impl Faults for SimBackend {
         self.world.net.plan(request, fault);
     }
 
+    fn pending(&self) -> Option<usize> {
+        Some(self.world.net.pending())
+    }
+
     fn set_reachable(&self, reachable: Reachable) {
         match reachable {
             Reachable::Connected => self.world.store.start(),

@@ -130,6 +130,11 @@ impl Net {
         lock(&self.routes).planned.push_back((request, fault));
     }
 
+    /// How many planned faults have met no request yet.
+    pub(crate) fn pending(&self) -> usize {
+        lock(&self.routes).planned.len()
+    }
+
     pub(crate) fn cut(&self, process: usize, direction: MessageDirection) {
         lock(&self.routes).cut_off.insert((process, direction));
     }

@@ -104,6 +104,10 @@ impl Faults for Store {
             .push_back((request, fault));
     }
 
+    fn pending(&self) -> Option<usize> {
+        Some(self.plans.lock().expect("no panic").len())
+    }
+
     fn set_reachable(&self, reachable: Reachable) {
         self.proxies
             .iter()

@@ -101,6 +101,10 @@ impl Faults for Store {
         self.faults.plan(request, fault);
     }
 
+    fn pending(&self) -> Option<usize> {
+        Some(self.faults.pending())
+    }
+
     /// A lock that lives with its connection ends when that is cut, so there the network loses what
     /// is sent.
     fn set_reachable(&self, reachable: Reachable) {
