@@ -72,7 +72,11 @@ impl Need {
         let (client, key) = (case.client().await, case.key());
         match self {
             Self::Admin => assert!(client.admin().is_none(), "it has an administration"),
-            Self::Adoption => assert!(is_unsupported(&adopted(case, &client).await)),
+            Self::Adoption => {
+                let answer = adopted(case, &client).await;
+                let offered = "adopt_lease is served although `capabilities().tickets` is false";
+                assert!(is_unsupported(&answer), "{offered}: {answer:?}");
+            }
             Self::Downgrade => {
                 let mut guard = case.lock(&client, &key).await;
                 let error = guard.downgrade().await.expect_err("it was downgraded");

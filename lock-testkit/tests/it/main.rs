@@ -3,6 +3,7 @@
 mod flaws;
 mod mutants;
 mod network;
+mod page;
 mod proxy_redis;
 mod proxy_sql;
 mod servers;
