@@ -79,7 +79,7 @@ type Case = (
 #[tokio::test]
 async fn each_setting_that_costs_locks_is_found_by_its_name() {
     let server = RedisServer::start(fit());
-    let cases: [Case; 6] = [
+    let cases: [Case; 7] = [
         (&[("appendonly", "no")], "persistence", "persists nothing"),
         (
             &[("appendonly", "no"), ("save", "3600 1")],
@@ -87,6 +87,14 @@ async fn each_setting_that_costs_locks_is_found_by_its_name() {
             "snapshots only",
         ),
         (&[("appendfsync", "no")], "flush", "half minute"),
+        (
+            &[
+                ("appendfsync", "always"),
+                ("no-appendfsync-on-rewrite", "yes"),
+            ],
+            "flush",
+            "no-appendfsync-on-rewrite is yes",
+        ),
         (
             &[("maxmemory", "1gb"), ("maxmemory-policy", "allkeys-lru")],
             "eviction",
@@ -124,9 +132,10 @@ async fn each_setting_that_costs_locks_is_found_by_its_name() {
     assert!(faults(&server.url()).await.is_empty());
 }
 
-const DEFAULTS: [(&str, &str); 5] = [
+const DEFAULTS: [(&str, &str); 6] = [
     ("appendonly", "yes"),
     ("appendfsync", "everysec"),
+    ("no-appendfsync-on-rewrite", "no"),
     ("save", ""),
     ("maxmemory", "0"),
     ("maxmemory-policy", "noeviction"),

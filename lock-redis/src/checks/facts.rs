@@ -15,6 +15,9 @@ pub(crate) struct ServerFacts {
     pub(crate) server: Arc<str>,
     pub(crate) clock: Option<Offset>,
     pub(crate) fsync: Option<String>,
+    /// Whether nothing is fsynced while a child writes a snapshot or rewrites the file, even with
+    /// `appendfsync always`.
+    pub(crate) skips_fsync: Option<bool>,
     pub(crate) has_aof: Option<bool>,
     pub(crate) has_snapshots: Option<bool>,
     /// With fewer replicas the server accepts no writes.
@@ -35,9 +38,10 @@ pub(crate) struct Offset {
     pub(crate) most: Duration,
 }
 
-const SETTINGS: [&str; 4] = [
+const SETTINGS: [&str; 5] = [
     "save",
     "appendfsync",
+    "no-appendfsync-on-rewrite",
     "min-replicas-to-write",
     "min-replicas-max-lag",
 ];
@@ -110,6 +114,9 @@ impl ServerFacts {
         }
         if let Some(fsync) = values.remove("appendfsync") {
             self.fsync = Some(fsync);
+        }
+        if let Some(skips) = values.remove("no-appendfsync-on-rewrite") {
+            self.skips_fsync = Some(skips != "no");
         }
         if let Some(count) = values.remove("min-replicas-to-write") {
             self.min_replicas = count.parse().ok();

@@ -66,6 +66,7 @@ pub(super) const RULES: &[HealthRule<(ServerFacts, Wanted)>] = &[
             _ if facts.has_aof != Some(true) => None,
             None => not_told(CONFIG),
             Some("no") => warning("appendfsync is no"),
+            Some(_) if facts.skips_fsync == Some(true) => None,
             Some("everysec") => {
                 ok("appendfsync is everysec; a crash of the machine may lose the last second")
             }
@@ -73,6 +74,18 @@ pub(super) const RULES: &[HealthRule<(ServerFacts, Wanted)>] = &[
         },
         impact: "a crash of the machine frees the locks of the last half minute",
         fix: APPEND,
+    },
+    HealthRule {
+        id: "flush",
+        rule: |(facts, _)| match (facts.fsync.as_deref()?, facts.skips_fsync) {
+            (fsync, Some(true)) if facts.has_aof == Some(true) && fsync != "no" => {
+                warning("no-appendfsync-on-rewrite is yes")
+            }
+            _ => None,
+        },
+        impact: "nothing is flushed during a snapshot or a rewrite, and a crash of the machine \
+                 then frees the locks of the last half minute",
+        fix: "set no-appendfsync-on-rewrite to no",
     },
     HealthRule {
         id: "replication",

@@ -329,7 +329,8 @@ impl RedisConfig {
     /// The delay counts from the first reply of a run of the node to any client. Clients measure it by
     /// their boot clocks, and store the known age on the node. The first clients of a new quorum wait
     /// for the whole delay. With zero, nodes vote at once: for nodes that persist every write
-    /// (`appendfsync always`), and for new quorums without holders.
+    /// (`appendfsync always` and `no-appendfsync-on-rewrite no`), and for new quorums without
+    /// holders.
     ///
     /// # Errors
     ///

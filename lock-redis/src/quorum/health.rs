@@ -120,7 +120,9 @@ const RULES: &[HealthRule<Masters>] = &[
         id: "rejoin",
         rule: |all| {
             let keeps_all = |(_, facts): (_, &ServerFacts)| {
-                facts.fsync.as_deref() == Some("always") && facts.has_aof == Some(true)
+                facts.fsync.as_deref() == Some("always")
+                    && facts.skips_fsync == Some(false)
+                    && facts.has_aof == Some(true)
             };
             match all.rejoin_delay {
                 Duration::ZERO if all.answering().all(keeps_all) => Status::Ok
@@ -134,7 +136,8 @@ const RULES: &[HealthRule<Masters>] = &[
             }
         },
         impact: "one that restarts may have forgotten a lock, and votes for a second holder",
-        fix: "leave rejoin-delay at 30s, or set appendfsync to always",
+        fix: "leave rejoin-delay at 30s, or set appendfsync to always and \
+              no-appendfsync-on-rewrite to no",
     },
 ];
 
@@ -145,6 +148,7 @@ mod tests {
     fn masters() -> Masters {
         let facts = |name: &str| ServerFacts {
             fsync: Some("always".to_owned()),
+            skips_fsync: Some(false),
             has_aof: Some(true),
             run_id: Some(name.to_owned()),
             ..ServerFacts::default()
@@ -164,7 +168,7 @@ mod tests {
     fn each_fault_is_found_by_itself() {
         type Change = fn(&mut Masters);
         // Those that a quorum of servers shows are in `tests/quorum/health.rs`.
-        let cases: [(Change, &str); 5] = [
+        let cases: [(Change, &str); 6] = [
             (|_| (), ""),
             (|all| all.rejoin_delay = Duration::ZERO, ""),
             (|all| facts(all, 1).fsync = None, ""),
@@ -173,6 +177,13 @@ mod tests {
                 |all| {
                     all.rejoin_delay = Duration::ZERO;
                     facts(all, 1).has_aof = None;
+                },
+                "rejoin: rejoin-delay is 0s",
+            ),
+            (
+                |all| {
+                    all.rejoin_delay = Duration::ZERO;
+                    facts(all, 1).skips_fsync = None;
                 },
                 "rejoin: rejoin-delay is 0s",
             ),

@@ -43,6 +43,18 @@ async fn each_fault_of_a_quorum_is_found_by_its_name() {
     assert_one(&found, "rejoin", "rejoin-delay is 0s");
     nodes[1].command(&["CONFIG", "SET", "appendfsync", "always"]);
 
+    let skips_fsync = |value| {
+        let reply = nodes[1].command(&["CONFIG", "SET", "no-appendfsync-on-rewrite", value]);
+        assert!(!reply.is_error(), "{value}: {reply:?}");
+    };
+    skips_fsync("yes");
+    let found = faults(&url(three, now)).await;
+    assert!(
+        found.iter().any(|fault| fault.starts_with("rejoin ")),
+        "{found:?}"
+    );
+    skips_fsync("no");
+
     nodes[2].command(&["CONFIG", "SET", "maxmemory", "1gb"]);
     nodes[2].command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     let found = faults(&url(three, now)).await;
