@@ -96,20 +96,41 @@ impl PostgresFacts {
         off.map(|name| format!("{name} is off")).collect()
     }
 
-    /// Whether there are standbys that may lack what is committed.
-    fn some_are_behind(&self) -> bool {
-        let is_named = !self.setting("synchronous_standby_names").is_empty();
-        let waits = is_named && !self.is("synchronous_commit", "local");
-        self.asynchronous > 0 || (self.standbys > 0 && !waits)
+    /// How many standbys a commit waits for. A user without access to all statistics knows no more
+    /// than this, and with `ANY` each standby may be the one that lacks a commit.
+    fn waited_for(&self) -> i64 {
+        match self.is("synchronous_commit", "local") {
+            true => 0,
+            false => waited_for(self.setting("synchronous_standby_names")),
+        }
+    }
+
+    /// How many standbys may lack what is committed.
+    fn behind(&self) -> i64 {
+        self.asynchronous.max(self.standbys - self.waited_for())
     }
 
     /// How far tokens can be trusted after a crash or a failover.
     fn fencing(&self) -> Fencing {
-        match self.is("synchronous_commit", "off") || self.some_are_behind() {
+        match self.is("synchronous_commit", "off") || self.behind() > 0 {
             true => Fencing::BestEffort,
             false => Fencing::Strong,
         }
     }
+}
+
+/// The number of standbys in `ANY n (names)`, `FIRST n (names)` or `n (names)`; a list of names
+/// alone means the first.
+fn waited_for(names: &str) -> i64 {
+    if names.trim().is_empty() {
+        return 0;
+    }
+    let before = names.split_once('(').map_or("", |(before, _)| before);
+    let mut words = before.split_whitespace();
+    words
+        .next_back()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(1)
 }
 
 const RULES: &[HealthRule<PostgresFacts>] = &[
@@ -155,8 +176,8 @@ const RULES: &[HealthRule<PostgresFacts>] = &[
     },
     HealthRule {
         id: "replication",
-        rule: |facts| match (facts.asynchronous, facts.standbys) {
-            (behind, all) if facts.some_are_behind() => {
+        rule: |facts| match (facts.behind(), facts.standbys) {
+            (behind, all) if behind > 0 => {
                 Status::Warning.because(match (1..all).contains(&behind) {
                     true => format!("the server does not wait for {behind} of its {all} standbys"),
                     false => "the server has standbys and does not wait for them".to_owned(),
@@ -167,7 +188,8 @@ const RULES: &[HealthRule<PostgresFacts>] = &[
             (_, n) => Status::Ok.because(format!("the server waits for its {n} standbys")),
         },
         impact: "a failover loses the locks that have not reached the new primary",
-        fix: "set synchronous_standby_names, or check fencing tokens where the data are",
+        fix: "have synchronous_standby_names wait for all of them, or check fencing tokens where \
+              the data are",
     },
     HealthRule {
         id: "table",
@@ -266,6 +288,8 @@ mod tests {
     #[test]
     fn standbys_are_to_be_waited_for() {
         let named = ("synchronous_standby_names", "s1");
+        let any = ("synchronous_standby_names", "ANY 1 (a, b)");
+        let both = ("synchronous_standby_names", "ANY 2 (a, b)");
         let local = ("synchronous_commit", "local");
         let remote = ("synchronous_commit", "remote_write");
         for (changes, standbys, asynchronous, says) in [
@@ -275,6 +299,11 @@ mod tests {
             (&[named, local], 1, 0, Some("does not wait for them")),
             (&[named, remote], 1, 0, None),
             (&[named], 2, 1, Some("1 of its 2 standbys")),
+            // A user without access to all statistics sees none that is asynchronous.
+            (&[named], 2, 0, Some("1 of its 2 standbys")),
+            (&[any], 2, 0, Some("1 of its 2 standbys")),
+            (&[both], 2, 0, None),
+            (&[both], 3, 0, Some("1 of its 3 standbys")),
         ] {
             let facts = facts(changes, standbys, asynchronous);
             let found = faults(&facts);

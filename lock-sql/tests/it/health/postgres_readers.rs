@@ -85,6 +85,33 @@ async fn a_subscriber_is_no_standby_and_a_standby_beside_it_is_one() {
     assert_fit(&server, "the server has 1 standby and waits for it").await;
 }
 
+#[tokio::test]
+async fn standbys_beyond_the_number_waited_for_are_found() {
+    let server = server();
+    let _standbys = [(); 2].map(|()| PostgresStandby::of(&server));
+    until("they follow", async || readers(&server, "streaming") == 2).await;
+    let wait_for = async |names: &str| {
+        server.sql(&format!(
+            "ALTER SYSTEM SET synchronous_standby_names = '{names}'"
+        ));
+        server.sql("SELECT pg_reload_conf()");
+        let is_set = || server.sql("SHOW synchronous_standby_names") == [[names]];
+        let waited_for = "SELECT pid FROM pg_stat_replication WHERE sync_state = 'quorum'";
+        until(names, async || {
+            is_set() && server.sql(waited_for).len() == 2
+        })
+        .await;
+    };
+    wait_for("ANY 1 (walreceiver)").await;
+    for url in urls(&server) {
+        assert_only(&faults(&url).await, "replication", "1 of its 2 standbys");
+        let locks = SqlLock::open(&url).await.expect("it starts");
+        assert_eq!(locks.capabilities().fencing, Fencing::BestEffort, "{url}");
+    }
+    wait_for("ANY 2 (walreceiver)").await;
+    assert_fit(&server, "the server waits for its 2 standbys").await;
+}
+
 /// A backup that takes many minutes, and its log beside it; ends when it is dropped.
 struct Backup {
     process: Child,
