@@ -371,21 +371,65 @@ mod servers {
         bill.ended.says_nothing_of(&["s3ntinel"]);
     }
 
+    /// A quorum of two servers, one of which has two names.
+    fn twins(login: &str, servers: &[RedisServer; 2], params: &str) -> String {
+        let [one, other] = [servers[0].port(), servers[1].port()];
+        let hosts = format!("127.0.0.1:{one},127.0.0.1:{other},localhost:{one}");
+        format!("redlock://{login}{hosts}?rejoin-delay=0s{params}")
+    }
+
+    #[test]
+    fn an_error_that_does_not_explain_it_hides_no_refusal() {
+        let options = RedisOptions::new()
+            .with_aof(Fsync::Always)
+            .with_user("elsewhere", "on >pw ~other:* &* +@all");
+        let servers = [(); 2].map(|()| RedisServer::start(options.clone()));
+        let bill = examine(&twins("elsewhere:pw@", &servers, ""));
+        bill.assert_faults(&[("round-trip", "error"), ("same-server", "error")]);
+    }
+
+    /// The status of `same-locks` of the second of these URLs.
+    #[track_caller]
+    fn compared(first: &str, second: &str) -> (i32, String) {
+        let bill = examine_with(&["--same-locks", first, second], |_| {});
+        let checks = bill.value["targets"][1]["checks"].as_array();
+        let checks = checks.expect("checks").iter();
+        let found: Vec<_> = checks.filter(|check| check["id"] == "same-locks").collect();
+        assert_eq!(found.len(), 1, "{}", bill.ended);
+        (bill.ended.code, text(found[0], "status").to_owned())
+    }
+
     #[test]
     fn urls_that_lead_to_other_locks_are_found() {
         let server = durable_redis();
-        let compared = |other: &str| examine_with(&["--same-locks", &server.url(), other], |_| {});
         let port = server.port();
-        let same = compared(&format!("redis://localhost:{port}/0"));
-        assert_eq!(same.ended.code, 0, "{}", same.ended);
-        let differs = compared(&format!("redis://127.0.0.1:{port}/1?namespace=other"));
-        assert_eq!(differs.ended.code, 1, "{}", differs.ended);
-        let checks = differs.value["targets"][1]["checks"].as_array();
-        let checks = checks.expect("checks").iter();
-        let found: Vec<_> = checks.filter(|check| check["id"] == "same-locks").collect();
-        assert_eq!(found.len(), 1, "{}", differs.ended);
-        assert_eq!(found[0]["status"], "error", "{}", differs.ended);
+        let with = |other: &str| {
+            let (code, status) = compared(&server.url(), other);
+            format!("{code} {status}")
+        };
+        assert_eq!(with(&format!("redis://localhost:{port}/0")), "0 ok");
+        let differs = format!("redis://127.0.0.1:{port}/1?namespace=other");
+        assert_eq!(with(&differs), "1 error");
+        assert_eq!(with("redis://127.0.0.1:1"), "1 not-checked");
         Place::new().expect(64, "doctor --same-locks");
+    }
+
+    #[test]
+    fn an_error_of_another_check_does_not_stop_the_comparison() {
+        let options = RedisOptions::new().with_aof(Fsync::Always);
+        let servers = [(); 2].map(|()| RedisServer::start(options.clone()));
+        let [one, other] = ["&namespace=a", "&namespace=b"].map(|it| twins("", &servers, it));
+        assert_eq!(compared(&one, &other), (1, "error".to_owned()));
+        assert_eq!(compared(&one, &one), (1, "ok".to_owned()));
+    }
+
+    #[cfg(feature = "etcd")]
+    #[test]
+    fn prefixes_of_etcd_are_other_locks() {
+        let (port, root) = (EtcdServer::shared()[0], std::process::id());
+        let [one, other] =
+            ["one", "other"].map(|it| format!("etcd://127.0.0.1:{port}/doctor-{it}-{root}"));
+        assert_eq!(compared(&one, &other), (1, "error".to_owned()));
     }
 
     #[test]

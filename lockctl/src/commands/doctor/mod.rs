@@ -48,12 +48,17 @@ pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, Command
         return Err(CommandFailure::new(Exit::Usage, message));
     }
     let urls = urls(app, args)?;
-    let mut reports = Vec::new();
+    let mut reports: Vec<DoctorReport> = Vec::new();
     for url in &urls {
         let mut report = Box::pin(target::check(url, ttl)).await;
-        // An unreachable service has been reported.
-        if args.same_locks && !reports.is_empty() && !report.has_error() {
-            report.add(Box::pin(same_locks::check(&urls[0], url)).await);
+        if args.same_locks
+            && let Some(first) = reports.first()
+        {
+            let have_locked = first.has_locked() && report.has_locked();
+            report.add(match have_locked {
+                true => Box::pin(same_locks::check(&urls[0], url)).await,
+                false => same_locks::not_checked(),
+            });
         }
         report.accept(&args.accept);
         if !app.wants_json() {

@@ -47,8 +47,18 @@ impl DoctorReport {
         });
     }
 
-    pub(super) fn has_error(&self) -> bool {
-        self.count(Status::Error) > 0
+    /// Whether locks were acquired there.
+    pub(super) fn has_locked(&self) -> bool {
+        self.advice.is_some()
+    }
+
+    /// Whether an error of a check says why no lock can be acquired. Others do not: a fault that
+    /// lets two clients hold a lock refuses none.
+    pub(super) fn explains_refusal(&self) -> bool {
+        let refuses = |entry: &CheckEntry| {
+            entry.check.status == Status::Error && REFUSING.contains(&entry.check.id)
+        };
+        self.entries.iter().any(refuses)
     }
 
     /// Accepts warnings of these checks. Not errors: an accepted risk is not a lock that fails.
@@ -169,6 +179,17 @@ impl DoctorReport {
     }
 }
 
+/// The checks whose errors make locks impossible.
+const REFUSING: [&str; 7] = [
+    "alarms",
+    "filesystem",
+    "galera",
+    "pooler",
+    "read-only",
+    "replica",
+    "replication",
+];
+
 /// What no run of the doctor can tell.
 const NEVER_CHECKED: &str = "not checked: crashes, partitions and failovers (docs/guarantees.md says \
                              what holds then), and what the first error reports";
@@ -265,6 +286,16 @@ mod tests {
         let mut report = report([error()]);
         report.accept(&["connect".to_owned()]);
         assert!(report.has_fault() && !report.has_accepted("connect"));
+    }
+
+    #[test]
+    fn only_errors_that_make_locks_impossible_explain_a_refusal() {
+        let error = |id| report([HealthCheck::error(id, "a", "b", "c")]);
+        assert!(error("replica").explains_refusal());
+        for report in [error("same-server"), error("version"), report([])] {
+            assert!(!report.explains_refusal());
+        }
+        assert!(!report([warning("replica")]).explains_refusal());
     }
 
     #[test]

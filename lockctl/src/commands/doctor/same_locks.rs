@@ -24,6 +24,11 @@ pub(super) async fn check(first: &str, second: &str) -> HealthCheck {
     }
 }
 
+/// For services of which one grants no lock. The reason has been reported.
+pub(super) fn not_checked() -> HealthCheck {
+    HealthCheck::not_checked(ID, "no lock was acquired by way of one of the URLs")
+}
+
 async fn compare(first: &str, second: &str) -> Result<bool, Error> {
     let registry = polylock::compiled_in();
     let first = bounded(registry.connect(first)).await?;

@@ -49,7 +49,7 @@ pub(super) async fn check(text: &str, ttl: Duration) -> DoctorReport {
             second.shutdown(SHUTDOWN).await;
         }
         // A check has reported the reason.
-        Err(_) if report.has_error() => {}
+        Err(_) if report.explains_refusal() => {}
         Err(error) => report.add(fault(&error, "connect")),
     }
     report
@@ -87,7 +87,7 @@ async fn try_locks(
         }
         // A lock that cannot be acquired has no contention; a check may have reported the reason.
         Err(error) => {
-            if !report.has_error() {
+            if !report.explains_refusal() {
                 report.add(fault(&error, "round-trip"));
             }
             return;
