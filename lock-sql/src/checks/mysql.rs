@@ -114,9 +114,9 @@ impl MySqlFacts {
 
     /// How far tokens can be trusted after a crash of the server.
     fn fencing(&self) -> Fencing {
-        match self.unflushed(FLUSH) {
-            Some(_) => Fencing::BestEffort,
-            None => Fencing::Strong,
+        match self.number(FLUSH) {
+            Some(1) => Fencing::Strong,
+            _ => Fencing::BestEffort,
         }
     }
 }
@@ -124,6 +124,9 @@ impl MySqlFacts {
 const FLUSH: &str = "innodb_flush_log_at_trx_commit";
 const READ_ONLY: &str = "read_only";
 const SYNC_BINLOG: &str = "sync_binlog";
+
+const REPLICAS: &str = "replicas are not looked at: a failover to one that lacks the last writes \
+                        loses locks, and tokens may go back";
 
 const RULES: &[HealthRule<MySqlFacts>] = &[
     HealthRule {
@@ -178,6 +181,15 @@ const RULES: &[HealthRule<MySqlFacts>] = &[
         fix: "set it to 1",
     },
     HealthRule {
+        id: "replication",
+        rule: |facts| match facts.is("log_bin", "OFF") || facts.is("log_bin", "0") {
+            true => Status::Ok.because("the server writes no binary log, which replicas read"),
+            false => Status::NotChecked.because(REPLICAS),
+        },
+        impact: "",
+        fix: "",
+    },
+    HealthRule {
         id: "clock",
         rule: |facts| clock(facts.clock_offset, facts.mode),
         impact: CLOCK_IMPACT,
@@ -212,7 +224,8 @@ mod tests {
         let checks = HealthRule::check_all(RULES, facts);
         let mut ids: Vec<_> = checks.iter().map(|check| check.id).collect();
         ids.dedup();
-        assert_eq!(ids, ["replica", "galera", "flush", "clock"], "{facts:?}");
+        let all = ["replica", "galera", "flush", "replication", "clock"];
+        assert_eq!(ids, all, "{facts:?}");
         let faults: Vec<_> = checks.iter().filter(|check| check.is_fault()).collect();
         assert_eq!(faults.len(), expected.len(), "{faults:?}");
         for (fault, (id, status, says)) in faults.into_iter().zip(expected) {
@@ -290,5 +303,19 @@ mod tests {
         let fencing = |changes: &[_]| facts(SqlMode::Row, changes).fencing();
         assert_eq!(fencing(&[]), Fencing::Strong);
         assert_eq!(fencing(&[(FLUSH, "0")]), Fencing::BestEffort);
+        let mut untold = facts(SqlMode::Row, &[]);
+        untold.variables.remove(FLUSH);
+        assert_eq!(untold.fencing(), Fencing::BestEffort);
+    }
+
+    #[test]
+    fn replicas_are_not_looked_at_where_there_may_be_some() {
+        let replication = |changes: &[_]| {
+            let checks = HealthRule::check_all(RULES, &facts(SqlMode::Lease, changes));
+            let mut found = checks.into_iter().filter(|check| check.id == "replication");
+            found.next().expect("it is listed").status
+        };
+        assert_eq!(replication(&[]), Status::Ok);
+        assert_eq!(replication(&[("log_bin", "ON")]), Status::NotChecked);
     }
 }

@@ -1,11 +1,11 @@
 use lock_testkit::locks::until;
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
-use polylock_core::ErrorKind;
+use polylock_core::{ErrorKind, Status};
 
 use crate::checks::{MODES, refusal, take};
 use crate::health::support::{assert_clean, assert_only, check_health, faults, strictly};
 
-const CHECKS: [&str; 4] = ["replica", "galera", "flush", "clock"];
+const CHECKS: [&str; 5] = ["replica", "galera", "flush", "replication", "clock"];
 
 #[tokio::test]
 async fn a_healthy_server_has_no_fault_and_is_left_as_it_is() {
@@ -66,4 +66,8 @@ async fn a_log_that_is_not_flushed_and_a_node_of_galera_are_found() {
     }
     server.sql("SET GLOBAL sync_binlog = 0");
     assert_only(&faults_in("lease").await, "flush", "sync_binlog is 0");
+    let found = check_health(&server.url()).await;
+    let found = found.iter().find(|found| found.id == "replication");
+    let status = found.map(|found| found.status);
+    assert_eq!(status, Some(Status::NotChecked), "{found:?}");
 }
