@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use polylock::DistributedLock;
-use polylock::config::{Config, ConfigErrors, Loader, LockSettings, Scope};
+use polylock::config::{Config, ConfigErrors, Loader, LockSettings, Scope, SecretUrl};
 use polylock::layers::Observer;
 
 use crate::args::GlobalArgs;
@@ -24,6 +24,8 @@ pub(super) struct FromFile {
     pub(super) class: Option<String>,
     /// Whether each lock is acquired on another backend as well.
     pub(super) migrates: bool,
+    /// The URL of that backend.
+    pub(super) old_url: Option<SecretUrl>,
     /// The options that lead here, as they are written in a shell.
     pub(super) options: String,
 }
@@ -58,8 +60,12 @@ impl FromFile {
         let lock_settings = of_class.map_or(backend.lock_settings, |class| class.lock_settings);
         let url = url.expose().to_owned();
         let options = options(args, Some(path).filter(|_| !is_ambient));
+        let old = backend.migrate_from.as_deref();
+        let mut backends = config.backends().iter();
+        let old_url = backends.find(|known| Some(known.name.as_str()) == old);
         let file = Self {
-            migrates: backend.migrate_from.is_some(),
+            migrates: old.is_some(),
+            old_url: old_url.and_then(|known| known.url.clone()),
             config,
             class,
             options,

@@ -120,6 +120,13 @@ impl BackendUrl {
         &self.text
     }
 
+    /// The URLs of all backends that a lock is acquired on, each with its password.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        let old = self.file.as_ref().and_then(|file| file.old_url.as_ref());
+        let old = old.map(|url| url.expose().to_owned());
+        [self.text.clone()].into_iter().chain(old).collect()
+    }
+
     /// The request with the name of the class that was asked for.
     pub(crate) fn in_class(&self, request: AcquireRequest) -> AcquireRequest {
         let class = self.file.as_ref().and_then(|file| file.class.as_deref());

@@ -229,6 +229,29 @@ fn an_accepted_warning_that_is_not_there_is_said() {
 
 #[cfg(feature = "sqlite")]
 #[test]
+fn both_backends_of_a_migration_are_examined() {
+    let place = Place::new();
+    let file = "default = 'new'\n[backend.old]\nurl = 'sqlite:old.db'\n\
+                [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'";
+    place.write("lock.toml", file);
+    let mut process = place.start("--format json --config lock.toml doctor");
+    process.time = EXAMINATION;
+    let value = process.ended().json();
+    let targets = value["targets"].as_array().expect("targets").iter();
+    let urls: Vec<_> = targets.map(|target| text(target, "url")).collect();
+    let [new, old] = urls[..] else {
+        panic!("two targets: {value}");
+    };
+    assert!(
+        new.ends_with("new.db") && old.ends_with("old.db"),
+        "{value}"
+    );
+    let ended = place.expect(64, "--config lock.toml doctor --same-locks sqlite:old.db");
+    ended.says(&["(`migrate-from`)", "give two URLs"]);
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
 fn a_file_gets_a_clean_bill_and_one_that_is_no_database_an_error() {
     let place = Place::new();
     let at = |name: &str| format!("sqlite:{}", place.file(name).display());

@@ -26,7 +26,7 @@ use self::report::{DoctorReport, json};
 /// was not checked.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// Lock services to check [default: that of --backend]
+    /// Lock services to check [default: that of --backend, or both with `migrate-from`]
     #[arg(value_name = "URL", hide_possible_values = true)]
     pub(crate) urls: Vec<String>,
     /// Check whose warning is no fault, by its name; may be given several times
@@ -89,7 +89,7 @@ fn urls(app: &App, args: &DoctorArgs) -> Result<Vec<String>, CommandFailure> {
         return Err(CommandFailure::new(Exit::Usage, message));
     }
     if args.urls.is_empty() {
-        return Ok(vec![app.backend()?.text().to_owned()]);
+        return Ok(app.backend()?.texts());
     }
     let env = |name: &str| std::env::var_os(name);
     let placed = |url: &String| in_namespace(&app.global, env, url.clone());
@@ -99,7 +99,14 @@ fn urls(app: &App, args: &DoctorArgs) -> Result<Vec<String>, CommandFailure> {
         .map(placed)
         .collect::<Result<Vec<_>, _>>()?;
     if args.same_locks && urls.len() == 1 {
-        urls.insert(0, app.backend()?.text().to_owned());
+        let backend = app.backend()?;
+        if backend.migrates() {
+            let message = "--same-locks compares with one backend, and locks are acquired on two \
+                           (`migrate-from`)";
+            return Err(CommandFailure::new(Exit::Usage, message)
+                .with_hint("give two URLs: one of them, and the one to compare"));
+        }
+        urls.insert(0, backend.text().to_owned());
     }
     Ok(urls)
 }
