@@ -41,18 +41,23 @@ pub(crate) async fn check_health(store: &EtcdStore) -> Result<Vec<HealthCheck>, 
             .map(|member| member.alarm())
             .collect())
     });
-    let lease = ServerLease::grant_shortest(&store.connection);
+    let alarms = alarms.await;
+    let lease = ServerLease::grant_shortest(&store.connection).await;
+    let not_made = [unanswered(ALARMS, &alarms), unanswered(LEASE, &lease)];
     let facts = ClusterFacts {
         servers,
-        alarms: alarms.await.ok(),
-        shortest_lease: lease.await.ok(),
+        alarms: alarms.ok(),
+        shortest_lease: lease.ok(),
     };
     let mut checks = HealthRule::check_all(RULES, &facts);
-    if facts.alarms.is_none() {
-        let summary = "etcd does not tell this user its alarms";
-        checks.push(HealthCheck::not_checked(ALARMS, summary));
-    }
+    checks.extend(not_made.into_iter().flatten());
     Ok(checks)
+}
+
+/// A check that was not made, with the reason.
+fn unanswered<T>(id: &'static str, answer: &Result<T, EtcdFailure>) -> Option<HealthCheck> {
+    let failure = answer.as_ref().err()?;
+    Some(HealthCheck::not_checked(id, failure.to_string()))
 }
 
 /// The servers that the configuration names. If none answers, that is an error and not a check.
@@ -204,7 +209,7 @@ const RULES: &[HealthRule<ClusterFacts>] = &[
         fix: "replace the server that differs; see the documentation of etcd on data corruption",
     },
     HealthRule {
-        id: "lease",
+        id: LEASE,
         rule: |facts| match facts.shortest_lease? {
             shortest if shortest > MIN_TTL => {
                 Status::Warning.because(format!("etcd grants no lease below {shortest:?}"))
@@ -218,6 +223,8 @@ const RULES: &[HealthRule<ClusterFacts>] = &[
 ];
 
 const ALARMS: &str = "alarms";
+
+const LEASE: &str = "lease";
 
 const SERVERS: &str = "servers";
 
@@ -238,6 +245,14 @@ fn is_safe(version: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_check_without_an_answer_says_why() {
+        assert_eq!(unanswered(ALARMS, &Ok(())), None);
+        let silent = Err::<(), _>(EtcdFailure::Silent(Duration::from_secs(5)));
+        let says = HealthCheck::not_checked(ALARMS, "etcd did not answer within 5s");
+        assert_eq!(unanswered(ALARMS, &silent), Some(says));
+    }
 
     #[test]
     fn each_fault_is_found_by_itself() {

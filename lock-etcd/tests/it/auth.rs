@@ -251,6 +251,10 @@ async fn doctor_finds_a_full_database() {
     while client.put("filler", vec![0; 32_768], None).await.is_ok() {}
     let bad = registry.check_health(&url).await.expect("it answers");
     assert_eq!(faults(&bad), ["alarms"], "{bad:?}");
+    // It grants no lease that could be measured.
+    let lease = bad.iter().find(|check| check.id == "lease");
+    let status = lease.map(|check| check.status);
+    assert_eq!(status, Some(Status::NotChecked), "{bad:?}");
     // Its neighbor cannot move to another lease, and is kept by the one that it has.
     left.abandon();
     tokio::time::sleep(TTL * 2).await;
