@@ -407,10 +407,11 @@ impl HeldLease {
 
     /// Counts one more guard of the same owner, if the lock is held and exclusive.
     ///
-    /// Called under the mutex of the local queue, so a deadline that has passed is not turned into a
+    /// Called under the mutex of the local queue, so a deadline or max hold that has passed is not turned into a
     /// loss here, which would call back into the queue.
     pub(crate) fn enter(&self) -> bool {
-        self.validity.is_held(self.engine.now()) && self.entries.enter()
+        let now = self.engine.now();
+        now < self.max_until && self.validity.is_held(now) && self.entries.enter()
     }
 
     /// Counts one guard less; true for the last one.

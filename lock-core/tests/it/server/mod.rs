@@ -12,7 +12,7 @@ use std::time::Duration;
 use polylock_core::engine::{Moment, VirtualClock};
 use polylock_core::layers::{Event, EventKind, LocalQueue, Observe, Observer};
 use polylock_core::prelude::*;
-use polylock_core::{AcquireRequest, LeaseControl, LostReason, LostSignal};
+use polylock_core::{AcquireRequest, LeaseControl, LostReason, LostSignal, Owner};
 use tokio::time::Instant;
 
 use self::fake::{Call, Fake};
@@ -63,11 +63,17 @@ async fn a_lock_is_valid_no_longer_than_its_max_hold() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_not_held_once_the_clock_has_passed_its_max_hold() {
     let (engine, clock) = suspendable();
-    let locks = Fake::with_engine(engine);
-    let request = locks.request("k").max_hold(secs(10));
+    let locks = LocalQueue::new(Arc::new(Fake::with_engine(engine)));
+    let owner = Owner::new();
+    let request = locks.request("k").owner(&owner).max_hold(secs(10));
     let guard = request.acquire().await.unwrap();
     // No task has run in between.
     clock.suspend(secs(10));
+    let again = locks.request("k").owner(&owner).try_acquire().await;
+    assert!(
+        !matches!(again, Ok(Some(again)) if !again.is_held()),
+        "a guard that is lost"
+    );
     assert!(!guard.is_held());
     assert_eq!(guard.lost().reason(), Some(LostReason::MaxHold));
 }
