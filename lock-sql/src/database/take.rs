@@ -31,7 +31,7 @@ impl DatabaseStore {
             true => WriteBackoff::urgent(timeout),
             false => WriteBackoff::within(timeout),
         };
-        let mut is_made = false;
+        let (mut is_made, mut place) = (false, None);
         let take = match (claim.is_queued, claim.is_notified) {
             _ if shares => None,
             // Acquires a lock without a queue.
@@ -69,6 +69,7 @@ impl DatabaseStore {
                 self.enqueue(key, ticket, &stored).await?;
                 let others = stored.lock.queue_len(&stored.ctx);
                 refusal.ahead = refusal.ahead.or(Some(others));
+                place = refusal.ahead;
             }
             if !stored.lock.is_changed() || self.store_for(claim.id, &stored).await? {
                 if taken.is_ok() && shares {
@@ -78,7 +79,7 @@ impl DatabaseStore {
             }
             match again.wait(&self.engine).await {
                 Err(_) if claim.waits => {
-                    let ahead = taken.err().and_then(|refusal| refusal.ahead);
+                    let ahead = taken.err().and_then(|refusal| refusal.ahead).or(place);
                     let until = self.engine.now();
                     return Ok(Err(LockRefusal { until, ahead }));
                 }

@@ -87,7 +87,8 @@ tx.commit().await?;
 //! [`fencing_token`](TransactionLock::fencing_token) protects effects outside of the database, such as a
 //! message sent. It is larger than that of every earlier holder whose transaction was committed, and
 //! than every earlier token of `mode=row`: all come from one sequence, which is raised to the time of
-//! the server in microseconds. The token is drawn after the wait for the lock.
+//! the server in microseconds. The token is drawn after the wait for the lock. After a failover the clock of
+//! the new server decides, if it lacks the last writes; on MySQL always, whose replicas have no counter.
 //!
 //! Inside of the transaction it can be used at once. Show it to others only after the commit: a rollback
 //! revokes writes made with it, and after a crash before the commit it may be drawn again.

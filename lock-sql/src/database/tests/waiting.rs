@@ -8,6 +8,8 @@ use polylock_core::engine::Engine;
 use polylock_core::{AcquireRequest, Fencing, LockGuard, Mode, Wait};
 use tokio::task::JoinHandle;
 
+use super::doubt::until_blocked;
+use super::locked::begin;
 use super::{ALONE, Client, claim, id, key};
 use crate::leases::Leases;
 use crate::store::{LeaseStore as _, Pace};
@@ -156,6 +158,44 @@ async fn a_waiter_that_is_notified_too_late_queues() {
     let (guard, _) = waiting.await.unwrap();
     assert_eq!(client.number(QUEUED).await, 0);
     guard.release().await.unwrap();
+}
+
+/// The first waiter acquires the lock while another one enters the queue.
+#[tokio::test]
+async fn a_waiter_that_enters_meanwhile_keeps_the_lock_queued() {
+    const QUEUED_UNTIL: &str =
+        "SELECT queued_until FROM polylock_locks WHERE kind = 1 AND slot = 0";
+    let url = PostgresServer::shared().database();
+    let (client, name) = (Client::open(&url, "").await, key("k"));
+    for enters in [false, true] {
+        client.take("k", 1, ALONE).await.unwrap();
+        let first = SqlClaim {
+            ticket: Some(id(2)),
+            is_notified: true,
+            ..claim(2, ALONE)
+        };
+        let refused = client.store.take(&name, first.clone()).await.unwrap();
+        assert!(refused.is_err(), "it is held");
+        client.release("k", 1).await;
+        let statement = match enters {
+            true => "UPDATE polylock_locks SET queued_until = queued_until + 1 WHERE slot = 0",
+            false => "SELECT version FROM polylock_locks WHERE slot = 0 FOR UPDATE",
+        };
+        let lasts = "SET LOCAL idle_in_transaction_session_timeout = 0";
+        let other = begin(&url, &format!("{lasts}; {statement}")).await;
+        let again = SqlClaim {
+            is_queued: true,
+            ..first
+        };
+        let (granted, ()) = tokio::join!(client.store.take(&name, again), async {
+            until_blocked(&url).await;
+            other.sql("COMMIT").await;
+        });
+        assert!(granted.unwrap().is_ok(), "it is the first");
+        let is_queued = client.number(QUEUED_UNTIL).await != 0;
+        assert_eq!(is_queued, enters);
+        client.release("k", 2).await;
+    }
 }
 
 #[tokio::test]

@@ -101,7 +101,8 @@ WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
     AND %unqueued% AND l.last_token >= 0 AND l.version >= 0
 RETURNING l.last_token";
 
-/// Opens the lock to all clients when the queue is empty.
+/// Opens the lock to all clients when the queue is empty, and no waiter has entered it while this waited
+/// for the row.
 const TAKE_IN_TURN: &str = "
 WITH m AS MATERIALIZED (SELECT %now% AS now),
 others AS MATERIALIZED (
@@ -109,12 +110,15 @@ others AS MATERIALIZED (
     WHERE w.kind = 1 AND w.lock_key = {1} AND w.slot >= %queue% AND w.id <> {5}
         AND w.expires_at > m.now AND w.expires_at <= m.now + %far%),
 turn AS MATERIALIZED (
-    SELECT m.now, NOT EXISTS (SELECT 1 FROM others) AS is_last FROM m, %table% w
-    WHERE w.kind = 1 AND w.lock_key = {1} AND w.slot >= %queue% AND w.id = {5}
+    SELECT m.now, h.queued_until, NOT EXISTS (SELECT 1 FROM others) AS is_last
+    FROM m, %table% h, %table% w
+    WHERE h.kind = 1 AND h.lock_key = {1} AND h.slot = 0
+        AND w.kind = 1 AND w.lock_key = {1} AND w.slot >= %queue% AND w.id = {5}
         AND NOT EXISTS (SELECT 1 FROM others o WHERE o.token < w.token)),
 taken AS (
     UPDATE %table% l SET %taken%,
-        queued_until = CASE WHEN m.is_last THEN 0 ELSE l.queued_until END
+        queued_until = CASE WHEN m.is_last AND l.queued_until = m.queued_until
+            THEN 0 ELSE l.queued_until END
     FROM turn m
     WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
         AND l.last_token >= 0 AND l.version >= 0
