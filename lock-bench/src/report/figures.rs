@@ -53,6 +53,9 @@ pub struct Figures {
     pub renewal_processors: Option<Spread>,
     /// Acquisitions in all repeats.
     pub acquisitions: u64,
+    /// Repeats without an acquisition: `throughput` counts them as 0, and the other figures are those
+    /// of the rest.
+    pub empty_repeats: u64,
     /// Failures in all repeats.
     pub errors: u64,
     /// Violations in all repeats; any makes the run fail.
@@ -248,7 +251,10 @@ impl Figures {
         let is_busy = |s: &Sample| s.client_processors > 0.8 * f64::from(cores.max(1));
         Self {
             // The kills of a crash recovery come one after the other, at the pace of the benchmark.
-            throughput: only(!matches!(workload, CrashRecovery | Held), throughput),
+            throughput: match workload {
+                CrashRecovery | Held => None,
+                _ => throughput(samples),
+            },
             acquire: Quantiles::of(series, |sample| &sample.acquire),
             release: Quantiles::of(series, |sample| &sample.release),
             hand_off: Quantiles::of(series, |sample| &sample.hand_off),
@@ -268,6 +274,7 @@ impl Figures {
             renewal_commands: Spread::of(samples.iter().filter_map(per_period)),
             renewal_processors: only(is_footprint, |sample| Some(sample.client_processors)),
             acquisitions: total(|sample| sample.acquisitions),
+            empty_repeats: total(|sample| u64::from(sample.acquisitions == 0)),
             errors: total(|sample| sample.errors.values().sum()),
             violations: total(|sample| sample.violations.len() as u64),
             checked_of: samples.iter().map(|s| s.checked_of).max().unwrap_or(0),
@@ -301,7 +308,7 @@ impl Figures {
         let at_once = series.parameters.keys.min(series.parameters.contenders);
         let turn = f64::from(at_once.max(1)) * 1e9 / throughput;
         let held = spread(series, |sample| per_acquisition(sample, sample.held_ns))?.median;
-        Some(turn - held).filter(|time| *time > 0.0)
+        Some(turn - held).filter(|time| *time > 0.0 && time.is_finite())
     }
 }
 
@@ -345,9 +352,11 @@ fn spread(series: &Series, figure: fn(&Sample) -> Option<f64>) -> Option<Spread>
     Spread::of(series.samples.iter().filter_map(figure))
 }
 
-fn throughput(sample: &Sample) -> Option<f64> {
-    let is_measured = sample.duration_ns > 0 && sample.acquisitions > 0;
-    is_measured.then(|| float(sample.acquisitions) * 1e9 / float(sample.duration_ns))
+/// A repeat without an acquisition counts as 0, unless there is none with one.
+fn throughput(samples: &[Sample]) -> Option<Spread> {
+    let measured = samples.iter().filter(|sample| sample.duration_ns > 0);
+    let rates = measured.map(|s| float(s.acquisitions) * 1e9 / float(s.duration_ns));
+    Spread::of(rates).filter(|spread| spread.max > 0.0)
 }
 
 fn per_acquisition(sample: &Sample, count: u64) -> Option<f64> {

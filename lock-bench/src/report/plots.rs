@@ -115,6 +115,8 @@ impl Report {
         };
         let measured = self.series.iter().filter(|s| s.workload == workload);
         let measured = measured.filter_map(|s| Some((s, self.figures(s).throughput?.median)));
+        // The scale is logarithmic.
+        let measured = measured.filter(|(_, median)| *median > 0.0);
         let measured: Vec<_> = measured.collect();
         let ends = Spread::of(measured.iter().map(|(_, median)| *median))?;
         let mut steps: Vec<_> = self.plan.contenders.clone();

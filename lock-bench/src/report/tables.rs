@@ -171,12 +171,14 @@ fn wrapped(line: &str) -> String {
 
 fn notes(figures: &Figures) -> String {
     let checked = format!("1 of {} slices was checked", figures.checked_of);
+    let empty = format!("repeats without an acquisition {}", figures.empty_repeats);
     let notes = [
         (
             figures.violations > 0,
             format!("VIOLATIONS {}", figures.violations),
         ),
         (figures.errors > 0, format!("errors {}", figures.errors)),
+        (figures.empty_repeats > 0, empty),
         (figures.checked_of > 1, checked),
         (
             figures.is_checked_by_chance,

@@ -75,6 +75,22 @@ fn throughput_and_percentiles_are_medians_of_the_repeats() {
 }
 
 #[test]
+fn a_repeat_without_an_acquisition_counts() {
+    for (counts, empty, expected) in [
+        ([200, 0, 0], 2, Some([0.0, 0.0, 200.0])),
+        ([200, 0, 100], 1, Some([100.0, 0.0, 200.0])),
+        ([0, 0, 0], 3, None),
+    ] {
+        let change = |number: usize, sample: &mut Sample| sample.acquisitions = counts[number];
+        let figures = of_samples(Uncontended, change);
+        assert_eq!(numbers(figures.throughput), expected, "{counts:?}");
+        // Where most repeats are empty, an acquisition has no time.
+        let found = (figures.empty_repeats, figures.to_bare.is_some());
+        assert_eq!(found, (empty, counts[2] > 0), "{counts:?}");
+    }
+}
+
+#[test]
 fn times_are_told_in_round_trips_and_next_to_the_bare_commands() {
     // A pair takes 180 us and 9 us more in each repeat; the round trip is 99 us.
     let figures = figures_of("redis", Uncontended, 8, |_| {});

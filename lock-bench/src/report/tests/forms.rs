@@ -101,7 +101,13 @@ fn the_page_has_no_external_references() {
 
 #[test]
 fn every_picture_is_drawn_and_has_a_text() {
-    let plots = report().plots();
+    let mut report = report();
+    // Its median is 0, which has no place on a logarithmic scale.
+    let changed = series(&mut report, "redis", Workload::Contended, 8);
+    changed.samples[1..]
+        .iter_mut()
+        .for_each(|s| s.acquisitions = 0);
+    let plots = report.plots();
     let names: Vec<_> = plots.iter().map(|plot| plot.name.as_str()).collect();
     let expected = [
         "throughput-contended",
