@@ -23,7 +23,8 @@ pub struct Comparison {
     pub gone: Vec<String>,
     /// Series that only the newer report has.
     pub added: Vec<String>,
-    /// What makes the two hard to compare, such as another processor; one sentence each.
+    /// What makes the two hard to compare, such as another processor, and series that fail more often
+    /// than before; one sentence each.
     pub warnings: Vec<String>,
     /// Violations in the newer report; any makes it fail.
     pub violations: u64,
@@ -228,7 +229,25 @@ fn warnings(old: &Report, new: &Report) -> Vec<String> {
     if old.plan.repeats.min(new.plan.repeats) < 3 {
         warnings.push("fewer than 3 repeats tell little about the spread".to_owned());
     }
+    let more_errors = new.series.iter().filter_map(|series| {
+        let [before, after] = [counterpart(old, series)?, series].map(errors);
+        let share = |(errors, requests): (u64, u64)| errors as f64 / requests.max(1) as f64;
+        let counts = |(errors, requests): (u64, u64)| format!("{errors} of {requests} requests");
+        (share(after) > share(before)).then(|| {
+            let [before, after] = [before, after].map(counts);
+            format!("{series} has more errors than before: {after}, {before} before")
+        })
+    });
+    warnings.extend(more_errors);
     warnings
+}
+
+/// Errors in all repeats, and of how many requests.
+fn errors(series: &Series) -> (u64, u64) {
+    let samples = series.samples.iter();
+    let errors: u64 = samples.clone().flat_map(|s| s.errors.values()).sum();
+    let served: u64 = samples.map(|s| s.acquisitions).sum();
+    (errors, errors + served)
 }
 
 /// How far a figure may change, such as `throughput=-10%` or `p99=+15%`: the sign says which

@@ -4,6 +4,7 @@ use askama::Template;
 use humantime::format_duration;
 
 use super::figures::COLUMNS;
+use super::tables::faults;
 use super::units::{duration, number};
 use super::{Figures, Plot, Report, Series, Table, TargetInfo};
 use crate::plan::{ContendersAs, Plan, WORKLOADS, Workload, name_of};
@@ -36,7 +37,8 @@ impl Report {
         page.render().expect("BUG: the template writes into memory")
     }
 
-    /// The answer to the question of a workload in one sentence: its best and its worst target.
+    /// The answer to the question of a workload in one sentence: its best and its worst target. Those
+    /// with faults come last, and the sentence has the faults.
     fn conclusion(&self, workload: Workload) -> Option<(&'static str, String)> {
         use Workload::{Contended, HandOff, OpenLoop, Uncontended};
         let (head, is_higher_better, words) = answer(workload);
@@ -52,6 +54,7 @@ impl Report {
         if is_higher_better {
             ranked.reverse();
         }
+        ranked.sort_by_key(|(_, figures)| faults(figures).next().is_some());
         // Elsewhere the comparison is not one of what is said.
         let compares = [Uncontended, Contended, HandOff, OpenLoop].contains(&workload);
         let said = |(series, figures): &(&Series, Figures)| {
@@ -63,7 +66,9 @@ impl Report {
                 Some(times) => format!(", {} times as long as bare commands", number(times)),
             };
             let words = words.replace("{}", &column.text(value(figures).expect(NUMBERS)));
-            format!("{} {words}{bare}", series.target)
+            let mut said = vec![format!("{} {words}{bare}", series.target)];
+            said.extend(faults(figures));
+            said.join(", ")
         };
         let (best, rest) = ranked.split_first()?;
         let text = match rest.last() {

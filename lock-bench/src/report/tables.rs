@@ -171,14 +171,7 @@ fn wrapped(line: &str) -> String {
 
 fn notes(figures: &Figures) -> String {
     let checked = format!("1 of {} slices was checked", figures.checked_of);
-    let empty = format!("repeats without an acquisition {}", figures.empty_repeats);
     let notes = [
-        (
-            figures.violations > 0,
-            format!("VIOLATIONS {}", figures.violations),
-        ),
-        (figures.errors > 0, format!("errors {}", figures.errors)),
-        (figures.empty_repeats > 0, empty),
         (figures.checked_of > 1, checked),
         (
             figures.is_checked_by_chance,
@@ -188,11 +181,24 @@ fn notes(figures: &Figures) -> String {
             figures.unserved > 0,
             format!("unserved {}", figures.unserved),
         ),
-        (figures.is_saturated, "saturated".to_owned()),
         (figures.is_of_the_client, "limited by the client".to_owned()),
     ];
-    let notes = notes
-        .into_iter()
-        .filter_map(|(is_so, note)| is_so.then_some(note));
-    notes.collect::<Vec<_>>().join(", ")
+    let notes = notes.into_iter().filter_map(told);
+    faults(figures).chain(notes).collect::<Vec<_>>().join(", ")
+}
+
+/// Why the figures of a target do not compete with those of others.
+pub(super) fn faults(figures: &Figures) -> impl Iterator<Item = String> + use<> {
+    let counted = |what: &str, count: u64| (count > 0, format!("{what} {count}"));
+    let faults = [
+        counted("VIOLATIONS", figures.violations),
+        counted("errors", figures.errors),
+        counted("repeats without an acquisition", figures.empty_repeats),
+        (figures.is_saturated, "saturated".to_owned()),
+    ];
+    faults.into_iter().filter_map(told)
+}
+
+fn told((is_so, note): (bool, String)) -> Option<String> {
+    is_so.then_some(note)
 }

@@ -122,8 +122,16 @@ fn what_only_one_report_has_is_named() {
 }
 
 #[test]
-fn machines_and_plans_that_differ_are_told() {
-    let (old, mut new) = (report(), report());
+fn machines_and_plans_that_differ_are_told_and_so_are_more_errors() {
+    let (mut old, mut new) = (report(), report());
+    let mut with_errors = |before: u64, after: u64, workload| {
+        for (report, errors) in [(&mut old, before), (&mut new, after)] {
+            let samples = &mut series(report, "redis", workload, 8).samples;
+            samples[1].errors = [("unavailable".to_owned(), errors)].into();
+        }
+    };
+    with_errors(1, 2, Workload::Contended);
+    with_errors(2, 1, Workload::HandOff);
     new.environment.cores = 64;
     new.plan.duration *= 2;
     new.plan.warm_up *= 2;
@@ -137,6 +145,8 @@ fn machines_and_plans_that_differ_are_told() {
             "the warm-ups differ: 500ms, 1s",
             "only one of the runs measured bare commands",
             "fewer than 3 repeats tell little about the spread",
+            "contended of redis, 8 contenders has more errors than before: \
+             2 of 15898 requests, 1 of 15897 requests before",
         ]
     );
 }

@@ -1,6 +1,6 @@
 use super::fixture::{report, series};
 use crate::plan::Workload;
-use crate::report::Report;
+use crate::report::{Report, Sample};
 
 #[test]
 fn json_is_read_as_it_was_written_and_what_is_added_later_is_no_obstacle() {
@@ -191,6 +191,28 @@ fn the_page_begins_with_a_conclusion_for_each_workload() {
         !answers.contains("redis bare "),
         "limits do not compete: {answers}"
     );
+}
+
+#[test]
+fn a_target_with_faults_is_not_the_best_one() {
+    type Fault = fn(&mut Sample);
+    let cases: [(Fault, &str); 4] = [
+        (|s| s.errors = [("lost".to_owned(), 3)].into(), "errors 3"),
+        (|s| s.violations = vec!["two".to_owned()], "VIOLATIONS 1"),
+        (|s| s.is_saturated = true, "saturated"),
+        (|s| s.acquisitions = 0, "repeats without an acquisition 1"),
+    ];
+    for (fault, told) in cases {
+        let mut report = report();
+        fault(&mut series(&mut report, "memory", Workload::Uncontended, 1).samples[1]);
+        let html = report.to_html();
+        let (_, answer) = html.split_once("<strong>uncontended</strong> ").unwrap();
+        let (answer, _) = answer.split_once("</li>").unwrap();
+        assert!(answer.starts_with("best: redis 5,291 acq"), "{answer}");
+        let worst = format!(" acquisitions/s, {told} (1 contender).");
+        assert!(answer.contains("; worst: memory 3"), "{answer}");
+        assert!(answer.ends_with(&worst), "{answer}");
+    }
 }
 
 #[test]
