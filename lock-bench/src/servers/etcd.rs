@@ -9,7 +9,8 @@ use etcd_client::{
     SortTarget, Txn, TxnOp, TxnOpResponse, WatchOptions,
 };
 use polylock::LockUrl;
-use tokio::time::{Instant, timeout_at};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::names::{addresses, segment, unique};
 use crate::connection::Opened;
@@ -23,20 +24,38 @@ pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
 
 pub(super) async fn bare(url: &LockUrl, of: &str) -> Result<Opened, Failure> {
     let commands = "a transaction that creates a key and lists, a watch of the predecessor, delete";
-    let mut client = connect(url).await?;
-    let granted = client.lease_grant(LEASE, None).await.map_err(failure)?;
+    let client = connect(url).await?;
+    let (lease, renewals) = granted(&client, LEASE).await?;
     let path = url.path().trim_matches('/');
     let root = if path.is_empty() { "locks" } else { path };
     let lock = BareEtcdLock {
         client,
         root: format!("{root}-bare").into(),
-        lease: granted.id(),
+        lease,
+        _renewals: renewals,
     };
     Ok(Opened::bare(of, commands, lock))
 }
 
-/// Longer than a run takes, in seconds: the lease of bare locks is not renewed.
-const LEASE: i64 = 3600;
+/// In seconds. Longer than a server is away during a run: all bare locks end with their lease.
+const LEASE: i64 = 600;
+
+/// Grants a lease of so many seconds, and renews it ten times as often until the tasks are dropped.
+async fn granted(client: &Client, seconds: i64) -> Result<(i64, Arc<JoinSet<()>>), Failure> {
+    let mut client = client.clone();
+    let granted = client.lease_grant(seconds, None).await;
+    let lease = granted.map_err(failure)?.id();
+    let pause = Duration::from_secs(seconds.unsigned_abs()) / 10;
+    let mut renewals = JoinSet::new();
+    renewals.spawn(async move {
+        loop {
+            sleep(pause).await;
+            // One that fails is repeated before the lease ends.
+            let _renewed = timeout(pause, client.lease_keep_alive(lease)).await;
+        }
+    });
+    Ok((lease, Arc::new(renewals)))
+}
 
 async fn connect(url: &LockUrl) -> Result<Client, Failure> {
     let mut options = ConnectOptions::new();
@@ -59,6 +78,7 @@ struct BareEtcdLock {
     client: Client,
     root: Arc<str>,
     lease: i64,
+    _renewals: Arc<JoinSet<()>>,
 }
 
 struct HeldEtcdLock {
@@ -186,5 +206,30 @@ impl Probe for EtcdProbe {
             facts.push(("servers", members.members().len().to_string()));
         }
         Ok(probe::facts(facts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_testkit::servers::EtcdServer;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_lease_of_bare_locks_is_renewed() {
+        let url = format!("etcd://127.0.0.1:{}", EtcdServer::shared()[0]);
+        let mut client = connect(&LockUrl::parse(&url).unwrap()).await.unwrap();
+        let (lease, _renewals) = granted(&client, 20).await.unwrap();
+        let mut least = i64::MAX;
+        loop {
+            let answer = client.lease_time_to_live(lease, None).await.unwrap();
+            let left = answer.ttl();
+            assert!(left > 0, "it ended");
+            if left > least {
+                break;
+            }
+            least = left;
+            sleep(Duration::from_millis(50)).await;
+        }
     }
 }

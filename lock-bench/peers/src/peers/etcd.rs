@@ -25,8 +25,8 @@ pub(crate) async fn open(url: String) -> Result<Opened, Failure> {
     Ok(Opened::peer(library, subject))
 }
 
-/// Longer than a run takes, in seconds: nothing renews it.
-const LEASE: i64 = 3600;
+/// A week, in seconds. Longer than a run takes: nothing renews it.
+const LEASE: i64 = 7 * 24 * 3600;
 
 #[derive(Clone)]
 struct Locks {
