@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fs;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -63,10 +64,9 @@ impl HeldLocks {
     pub(crate) async fn measure(mut self, window: Window) -> Result<RecordedSpans, Failure> {
         let processor_ns = meter(window).await;
         let lost = self.guards.iter().filter(|guard| !guard.is_held()).count();
-        if lost > 0 {
-            let text = format!("{lost} locks were not renewed in time");
-            self.failures.push(Failure::new("lost", text));
-        }
+        let text = format!("{lost} locks were not renewed in time");
+        self.failures
+            .extend(iter::repeat_n(Failure::new("lost", text), lost));
         self.serve_waiters().await?;
         self.use_others_once(window.length()).await?;
         let mut log = SpanLog::new(window, 0);
@@ -150,3 +150,46 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// A wait until all have been served.
 const MAX_QUEUE: Duration = Duration::from_secs(300);
 const SETTLE_TIME: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use polylock::memory::Memory;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_lost_lock_is_an_error() {
+        let store = Memory::new();
+        let job = ContenderJob {
+            contenders: 0..3,
+            keys: 3,
+            rate: None,
+            prefix: "test".to_owned(),
+            hold: Duration::ZERO,
+            ttl: Duration::from_secs(30),
+            max_spans: 1,
+            seed: 1,
+        };
+        let held = HeldLocks::acquire(Arc::new(store.client()), job)
+            .await
+            .unwrap();
+        let admin = store.admin().unwrap();
+        for guard in &held.guards[..2] {
+            admin.break_lock(guard.key(), "a test").await.unwrap();
+            guard.lost().await;
+        }
+        let start = clock::now();
+        let window = Window {
+            start,
+            from: start,
+            end: start + 1_000_000,
+        };
+        let recorded = held.measure(window).await.unwrap();
+        assert_eq!(recorded.errors, BTreeMap::from([("lost".to_owned(), 2)]));
+        assert!(
+            recorded
+                .failures
+                .contains(&"2 locks were not renewed in time".to_owned())
+        );
+    }
+}
