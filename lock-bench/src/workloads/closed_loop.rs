@@ -66,8 +66,8 @@ pub(super) struct RequestResult {
 
 /// Acquires, holds and releases. `request` has the contender, the key and the time of the request.
 ///
-/// The clock is read twice, and once more where the hold has to have a length: if it is asked for, or
-/// if there is no token that tells two holders at a time.
+/// The clock is read before the release too if nothing is done in between: a hold has to have a length, or
+/// holders at a time whose tokens grow in the order of their acquisitions are never seen.
 pub(super) async fn turn<S: Subject>(
     subject: &S,
     key: &S::Key,
@@ -82,13 +82,10 @@ pub(super) async fn turn<S: Subject>(
     };
     let acquired = clock::now();
     let token = S::token(&held);
-    let mut releasing = acquired;
     if !job.hold.is_zero() {
         tokio::time::sleep(job.hold).await;
-        releasing = clock::now();
-    } else if token.is_none() {
-        releasing = clock::now();
     }
+    let mut releasing = clock::now();
     let failure = subject.release(held).await.err();
     match failure.as_ref().map(Failure::kind) {
         // The holder knew that it had lost the lock, but not since when.
