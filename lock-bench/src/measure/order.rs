@@ -21,7 +21,8 @@ pub(super) fn hand_offs(spans: &[HoldSpan], stride: u64, window: Window) -> Late
     latencies
 }
 
-/// Whether nothing between two spans was dropped.
+/// Whether nothing between two spans was dropped. Hand-offs over the end of a slice are missing with a stride,
+/// so all that are longer than a slice; a note of the table says so.
 fn follow(before: &HoldSpan, next: &HoldSpan, stride: u64) -> bool {
     // With a stride, the slice after one that is kept is dropped.
     stride == 1 || before.acquired >> SLICE_BITS == next.acquired >> SLICE_BITS

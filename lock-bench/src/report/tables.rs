@@ -174,6 +174,10 @@ fn notes(figures: &Figures) -> String {
     let notes = [
         (figures.checked_of > 1, checked),
         (
+            figures.checked_of > 1 && figures.hand_off.is_some(),
+            "hand-offs of 8.4 ms and more are left out".to_owned(),
+        ),
+        (
             figures.is_checked_by_chance,
             "overlaps seen by chance: no token, no hold".to_owned(),
         ),

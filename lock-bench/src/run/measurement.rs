@@ -165,5 +165,5 @@ const LEAD_OF_ONE: Duration = Duration::from_millis(1);
 /// All waiters of a footprint.
 const SERVE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Of a measurement: 112 MB.
+/// Of a measurement: 112 MB. Each contender has an equal share, and one that fills it thins out for all.
 const MAX_SPANS: usize = 2_000_000;

@@ -219,6 +219,7 @@ fn a_target_with_faults_is_not_the_best_one() {
 fn tables_fit_80_columns_and_lose_no_figure() {
     let mut report = report();
     report.series[0].samples[0].errors = [("unavailable".to_owned(), 3)].into();
+    series(&mut report, "redis", Workload::HandOff, 8).samples[0].checked_of = 4;
     for table in report.tables() {
         let text = table.to_text(|name| format!("a name of more than 32 characters: {name}"));
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
@@ -231,6 +232,9 @@ fn tables_fit_80_columns_and_lose_no_figure() {
     let title = "uncontended, 1 contender, 3 x 3s: violations 0\ntarget ";
     assert!(text.starts_with(title), "{text}");
     assert!(text.ends_with("\nredis: errors 3\n"), "{text}");
+    let mut rows = report.tables().into_iter().flat_map(|table| table.rows);
+    let note = "1 of 4 slices was checked, hand-offs of 8.4 ms and more are left out";
+    assert!(rows.any(|row| row.notes == note));
 }
 
 #[test]
