@@ -4,7 +4,10 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{AttrStyle, Attribute, Error, FnArg, Ident, ItemFn, PatType, Result, ReturnType, Type};
+use syn::{
+    AttrStyle, Attribute, Error, FnArg, Ident, ItemFn, PatType, Result, ReturnType, Type,
+    parse_quote,
+};
 
 use crate::options::Options;
 
@@ -22,12 +25,12 @@ pub(crate) fn expand(options: TokenStream, function: &TokenStream) -> TokenStrea
         Ok(locked) => locked,
         Err(error) => {
             let error = error.to_compile_error();
-            for parameter in &mut parsed.sig.inputs {
-                if let FnArg::Typed(parameter) = parameter {
-                    parameter
-                        .attrs
-                        .retain(|attribute| !attribute.path().is_ident("guard"));
-                }
+            let (parameters, guards) = without_guard(&parsed);
+            parsed.sig.inputs = parameters;
+            for PatType { pat, ty, .. } in guards {
+                let guard = parse_quote!(let #pat: #ty = ::core::unreachable!(););
+                parsed.block.stmts.insert(0, guard);
+                parsed.attrs.push(parse_quote!(#[allow(unreachable_code)]));
             }
             quote!(#error #parsed)
         }

@@ -39,6 +39,10 @@ impl Options {
         match &*name {
             "key" => self.key = key(meta.value()?.parse()?)?,
             "locks" => self.locks = Some(meta.value()?.parse()?),
+            "max_hold" => {
+                let max_hold = max_hold(&meta.value()?.parse()?)?;
+                self.request.extend(quote!(.max_hold(#max_hold)));
+            }
             "shared" => self.request.extend(quote!(.shared())),
             "ttl" => {
                 let ttl = ttl(&meta.value()?.parse()?)?;
@@ -49,7 +53,7 @@ impl Options {
                 self.request.extend(quote!(.wait(#wait)));
             }
             _ => {
-                let known = "unknown option; there are `key`, `locks`, `shared`, `ttl` and `wait`";
+                let known = "unknown option; there are `key`, `locks`, `max_hold`, `shared`, `ttl` and `wait`";
                 return Err(meta.error(known));
             }
         }
@@ -109,6 +113,16 @@ fn wait(value: &Lit) -> Result<TokenStream> {
             Ok(quote!(::polylock::Wait::AtMost(#limit)))
         }
         (_, Err(message)) => wrong(format!("{message}, or \"never\" or \"forever\"")),
+    }
+}
+
+fn max_hold(value: &Lit) -> Result<TokenStream> {
+    let wrong = |message| Err(Error::new(value.span(), message));
+    match (&*text(value), duration(value)) {
+        ("forever", _) => Ok(quote!(::core::option::Option::None)),
+        (_, Ok(Duration::ZERO)) => wrong("a max hold is longer than zero".to_owned()),
+        (_, Ok(limit)) => Ok(tokens(limit)),
+        (_, Err(message)) => wrong(format!("{message}, or \"forever\"")),
     }
 }
 

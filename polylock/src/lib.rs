@@ -100,9 +100,12 @@ pub use polylock_etcd as etcd;
 /// | `locks = self.locks` | the locks: a [`DistributedLock`], an `Arc` of one, a reference, or the locks of a class of the configuration | the parameter `locks` |
 /// | `wait = "2s"` | how long to wait, or `"never"` or `"forever"` | 30 s, or that of the class |
 /// | `ttl = "10s"` | the lease, at least 500 ms on Redis (not on a quorum) and in memory, 2 s on etcd, 1 s elsewhere; max 24 h | 30 s, or that of the class |
+/// | `max_hold = "8h"` | when renewal ends and the lock is lost, or `"forever"` for never | 1 h, or that of the class |
 /// | `shared` | a shared lock | an exclusive one |
 ///
-/// Durations are those of the configuration file, and are checked when the function is compiled.
+/// Durations are those of the configuration file, and are checked when the function is compiled. The lock of a
+/// function that needs more, such as a permit or a min hold, is one of a class of the configuration, or a
+/// [request](DistributedLockExt::request) in its body.
 ///
 /// A parameter marked `#[guard]` is not passed by callers. In the body it is the guard, for its
 /// [fencing token](LockGuard::fencing_token).
@@ -269,7 +272,7 @@ const FEATURES: &[(&str, &str)] = &[
     ("zookeeper", "zk"),
 ];
 
-/// The programs in the documents compile and run.
+/// The programs in the documents compile; what has a `main` and names no server runs.
 #[cfg(all(
     doctest,
     feature = "axum",

@@ -50,6 +50,11 @@ async fn has_a_wait_of_zero(locks: &Locks) -> Result<(), ()> {
     Ok(())
 }
 
+#[locked(key = "k", max_hold = "never")]
+async fn has_a_max_hold_that_is_no_time(locks: &Locks) -> Result<(), ()> {
+    Ok(())
+}
+
 #[locked(key = "k", shared = true)]
 async fn gives_a_value_to_a_word(locks: &Locks) -> Result<(), ()> {
     Ok(())
@@ -77,7 +82,17 @@ async fn has_two_guards(
     Ok(())
 }
 
+#[locked(key = "k", tll = "30s")]
+async fn has_a_guard_and_a_mistake(locks: &Locks, #[guard] guard: &Guard) -> Result<(), ()> {
+    Ok(())
+}
+
 #[locked(key = "k")]
 struct NoFunction;
+
+/// No second error where the function is called.
+async fn calls(locks: &Locks) -> Result<(), ()> {
+    has_a_guard_and_a_mistake(locks).await
+}
 
 fn main() {}

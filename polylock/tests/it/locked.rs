@@ -96,6 +96,30 @@ async fn the_body_stops_when_the_lock_is_lost() {
     }
 }
 
+#[locked(key = "archive", max_hold = "90m")]
+async fn archive(locks: &Locks, takes: Duration) -> polylock::Result<()> {
+    tokio::time::sleep(takes).await;
+    Ok(())
+}
+
+#[locked(key = "serve", max_hold = "forever")]
+async fn serve(locks: &Locks, takes: Duration) -> polylock::Result<()> {
+    tokio::time::sleep(takes).await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_may_take_as_long_as_its_max_hold() {
+    let (_, locks) = store();
+    let minute = Duration::from_secs(60);
+    archive(&locks, 80 * minute).await.expect("it takes less");
+    let error = archive(&locks, 100 * minute)
+        .await
+        .expect_err("it takes more");
+    assert_eq!(error.lost_reason(), Some(LostReason::MaxHold));
+    serve(&locks, 100 * minute).await.expect("it has no limit");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_function_that_is_dropped_or_panics_releases_its_lock() {
     let (_, locks) = store();
