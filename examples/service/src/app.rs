@@ -1,6 +1,7 @@
 //! The service: routes, and the job that runs beside them.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,6 +11,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use polylock::config::{Config, Locks};
+use polylock::coordination::Once;
 use polylock::observe::{BUCKETS, MetricsObserver};
 use polylock::prelude::*;
 use polylock::tower::{HeldLock, KeyLockLayer, Keys};
@@ -61,7 +63,7 @@ impl App {
         let metrics = recorder.handle();
         let observer = MetricsObserver::new().with_recorder(Arc::new(recorder));
         // Their counters start at zero.
-        let observer = Arc::new(observer.with_classes(["account", "report"]));
+        let observer = Arc::new(observer.with_classes(["account"]));
         let config = config.with_observer(Arc::<MetricsObserver>::clone(&observer));
         let locks = config.connect().await?;
         Ok(Self {
@@ -87,26 +89,28 @@ impl App {
             .with_state(self.clone()))
     }
 
-    /// Runs the report in each period, unless another instance does.
-    pub(crate) async fn run_reports(&self, period: Duration) -> anyhow::Result<()> {
-        let mut ticks = tokio::time::interval(period);
+    /// Writes the report of each period, unless another instance does. A report that fails is due at the
+    /// next tick, and the service goes on.
+    pub(crate) async fn run_reports(&self, period: Duration) -> Infallible {
+        let mut ticks = tokio::time::interval(period / 4);
         loop {
             ticks.tick().await;
-            let now = UNIX_EPOCH.elapsed()?.as_millis();
-            self.report(now / period.as_millis()).await?;
+            if let Err(error) = self.report(period).await {
+                eprintln!("the report is not written: {error:#}");
+            }
         }
     }
 
-    async fn report(&self, period: u128) -> polylock::Result<()> {
-        let class = self.locks.class("report")?;
-        let Some(guard) = class.try_lock(format!("report/{period}")).await? else {
-            return Ok(());
+    async fn report(&self, period: Duration) -> anyhow::Result<()> {
+        let number = UNIX_EPOCH.elapsed()?.as_millis() / period.as_millis();
+        let locks = Arc::clone(self.locks.default_backend()?.locks());
+        // The run is recorded beside its lock: an instance whose clock is late does not run it again.
+        let once = Once::for_key(locks, "report", &number.to_string())?;
+        let work = async || {
+            *self.database.tables().reports.entry(number).or_default() += 1;
+            Ok::<_, Infallible>(())
         };
-        let work = async { *self.database.tables().reports.entry(period).or_default() += 1 };
-        // The work stops where the lock is lost.
-        guard.run(work).await?;
-        // Stays held for `min-hold`: an instance whose clock is late does not run it again.
-        guard.release().await?;
+        once.run(|_| work()).await?;
         Ok(())
     }
 

@@ -3,13 +3,17 @@
 //!
 //! ```console
 //! $ cargo run -p service
-//! $ cargo run -p service --features polylock/redis -- examples/service/lock.toml 127.0.0.1:8080
+//! $ LOCK_URL=redis://localhost cargo run -p service --features polylock/redis -- examples/service/lock.toml 127.0.0.1:8080
 //! ```
 //!
 //! Without arguments the program starts two instances, sends them withdrawals and checks what the
 //! database has in the end. With a configuration and an address it serves until Ctrl-C:
 //! `curl -X POST 127.0.0.1:8080/accounts/0/withdraw`.
-#![expect(clippy::print_stdout, reason = "the output is the proof")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the output is the proof"
+)]
 
 mod app;
 
@@ -48,12 +52,12 @@ async fn serve(config: Config, address: &str) -> Result<()> {
     println!("serving on {}", listener.local_addr()?);
     let stop = async { drop(tokio::signal::ctrl_c().await) };
     let server = axum::serve(listener, app.router()?).with_graceful_shutdown(stop);
-    tokio::select! {
-        ended = async { server.await } => ended?,
-        failed = app.run_reports(Duration::from_secs(60)) => failed?,
-    }
+    let ended = tokio::select! {
+        ended = async { server.await } => ended,
+        never = app.run_reports(Duration::from_secs(60)) => match never {},
+    };
     app.stop().await;
-    Ok(())
+    Ok(ended?)
 }
 
 /// The database that both modes start with.
@@ -103,8 +107,8 @@ async fn reports(apps: &[App], database: &Database) -> Result<()> {
         }
     };
     tokio::select! {
-        failed = apps[0].run_reports(PERIOD) => failed?,
-        failed = apps[1].run_reports(PERIOD) => failed?,
+        never = apps[0].run_reports(PERIOD) => match never {},
+        never = apps[1].run_reports(PERIOD) => match never {},
         () = enough => {}
     }
     let runs: Vec<_> = database.tables().reports.values().copied().collect();
