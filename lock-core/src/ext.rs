@@ -36,7 +36,8 @@ use crate::ticket::Ticket;
 /// # Ok(()) }
 /// ```
 pub trait DistributedLockExt: DistributedLock {
-    /// Acquires an exclusive lock, and waits for it for at most 30 s.
+    /// Acquires an exclusive lock, and waits for it for at most 30 s. Its lease of 30 s is renewed until the
+    /// guard is released or dropped, for at most 1 h: see [`RequestBuilder::max_hold`].
     ///
     /// # Errors
     ///

@@ -46,7 +46,7 @@
 //!
 //! # Threads
 //!
-//! The first lock of a process starts one thread, `polylock-engine`. It renews the leases of all
+//! The first connection of a process starts one thread, `polylock-engine`. It renews the leases of all
 //! backends and sends background releases, so that code that blocks its own runtime loses no locks.
 //!
 //! A process that is forked after that (`fork` without `exec`) has no such thread: its locks are not renewed, it is
