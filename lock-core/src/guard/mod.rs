@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use crate::engine::{Engine, LeaseId, Moment, catch_panic};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
-use crate::lease::{Liveness, Released, Scheduled as _, renew};
+use crate::lease::{Liveness, Released, renew};
 use crate::lost_reason::LostReason;
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::renewer::{LeaseState, RenewalRequest, Renewer};
-use super::timing::LeaseTiming;
 use crate::engine::{Clock, Entropy, Moment, Spawn, catch_panic, catch_panic_async};
 use crate::error::{Error, ErrorKind, Result};
+use crate::guard::HeldLease;
 
 /// Holds every live lock of the process, ordered by the moment at which it is due.
 pub(crate) struct RenewalScheduler {
@@ -26,44 +26,11 @@ pub(crate) struct RenewalScheduler {
 
 #[derive(Default)]
 struct Schedule {
-    by_due: BTreeMap<(Moment, u64), Arc<dyn Scheduled>>,
+    by_due: BTreeMap<(Moment, u64), Arc<HeldLease>>,
     /// When the loop looks next; an entry before that has to wake it. `None` while it is awake.
     next_wakeup: Option<Moment>,
     /// Whether an entry has come since the loop looked last.
     is_used: bool,
-}
-
-/// A lock that the scheduler looks after.
-pub(crate) trait Scheduled: Send + Sync {
-    /// Its place in the schedule.
-    fn slot(&self) -> &Slot;
-
-    /// When it has to be processed; `None` if it has ended.
-    fn due(&self) -> Option<Moment>;
-
-    /// Fires what is due at `now`; the renewal to send, if that is due by `horizon`.
-    fn process_due(
-        self: Arc<Self>,
-        now: Moment,
-        horizon: Moment,
-    ) -> Option<(RenewalRequest, Arc<dyn Renewer>)>;
-
-    /// Notes that its renewal is sent now; false if the lock has ended since that was due.
-    fn begin_renewal(&self) -> bool;
-
-    /// Whether this server renews it, and a renewal is due `by` then.
-    fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool;
-
-    /// Applies the reply of the server to a renewal sent at `sent`.
-    fn renewed(self: Arc<Self>, sent: Moment, answer: Result<LeaseState>);
-
-    /// Puts the lock back into the schedule after a failed renewal.
-    fn try_later(self: Arc<Self>, now: Moment);
-
-    fn timing(&self) -> LeaseTiming;
-
-    /// Longest time that a renewal may take.
-    fn attempt_timeout(&self) -> Duration;
 }
 
 /// Where a lock stands in the schedule; changed under its mutex only.
@@ -112,7 +79,7 @@ impl RenewalScheduler {
     }
 
     /// Schedules `hold` for its due time, in place of its former one.
-    pub(crate) fn schedule(self: &Arc<Self>, hold: Arc<dyn Scheduled>) {
+    pub(crate) fn schedule(self: &Arc<Self>, hold: Arc<HeldLease>) {
         let slot = hold.slot();
         let (wake, replaced) = {
             let mut schedule = self.lock();
@@ -167,13 +134,12 @@ impl RenewalScheduler {
 
     /// Fires what is over and starts the renewals that are due, one task for each server and range
     /// of timeouts.
-    fn process_due(self: &Arc<Self>, due: Vec<Arc<dyn Scheduled>>, now: Moment) {
+    fn process_due(self: &Arc<Self>, due: Vec<Arc<HeldLease>>, now: Moment) {
         let mut batches: Vec<RenewalBatch> = Vec::new();
         for hold in due {
-            if let Some((request, renewer)) = guarded(&hold, now, |hold| hold.process_due(now, now))
-            {
+            if let Some((request, renewer)) = guarded(&hold, now, || hold.process_due(now, now)) {
                 let joined = batches.iter_mut().find(|batch| {
-                    Arc::ptr_eq(&batch.renewer, &renewer) && batch.has_timeout_like(&*hold)
+                    Arc::ptr_eq(&batch.renewer, &renewer) && batch.has_timeout_like(&hold)
                 });
                 match joined {
                     Some(batch) => batch.push(hold, request),
@@ -185,9 +151,7 @@ impl RenewalScheduler {
             let horizon = now + batch.batch_window;
             let joining = self.lock().take_batch(&batch, horizon);
             for hold in joining {
-                if let Some((request, _)) =
-                    guarded(&hold, now, |hold| hold.process_due(now, horizon))
-                {
+                if let Some((request, _)) = guarded(&hold, now, || hold.process_due(now, horizon)) {
                     batch.push(hold, request);
                 }
             }
@@ -209,13 +173,13 @@ impl fmt::Debug for RenewalScheduler {
 }
 
 impl Schedule {
-    fn take(&mut self, slot: &Slot) -> Option<Arc<dyn Scheduled>> {
+    fn take(&mut self, slot: &Slot) -> Option<Arc<HeldLease>> {
         let due = Moment::from_nanos(slot.due.load(Ordering::Relaxed));
         self.by_due.remove(&(due, slot.id))
     }
 
     /// Takes what wants attention at `now`.
-    fn take_due(&mut self, now: Moment) -> Vec<Arc<dyn Scheduled>> {
+    fn take_due(&mut self, now: Moment) -> Vec<Arc<HeldLease>> {
         self.next_wakeup = None;
         let later = self.by_due.split_off(&(now, u64::MAX));
         std::mem::replace(&mut self.by_due, later)
@@ -224,11 +188,11 @@ impl Schedule {
     }
 
     /// Takes the locks that can join the batch and whose renewal is due by `horizon`.
-    fn take_batch(&mut self, batch: &RenewalBatch, horizon: Moment) -> Vec<Arc<dyn Scheduled>> {
+    fn take_batch(&mut self, batch: &RenewalBatch, horizon: Moment) -> Vec<Arc<HeldLease>> {
         let near = self.by_due.range(..=(horizon, u64::MAX));
         let keys: Vec<_> = near
             .filter(|(_, hold)| hold.is_renewed_by(&batch.renewer, horizon))
-            .filter(|(_, hold)| batch.has_timeout_like(&***hold))
+            .filter(|(_, hold)| batch.has_timeout_like(hold))
             .map(|(key, _)| *key)
             .collect();
         keys.into_iter()
@@ -253,7 +217,7 @@ impl Schedule {
 /// Renewals that travel together.
 struct RenewalBatch {
     renewer: Arc<dyn Renewer>,
-    holds: Vec<Arc<dyn Scheduled>>,
+    holds: Vec<Arc<HeldLease>>,
     requests: Vec<RenewalRequest>,
     /// The timeout of the first renewal.
     first_timeout: Duration,
@@ -263,7 +227,7 @@ struct RenewalBatch {
 }
 
 impl RenewalBatch {
-    fn new(renewer: Arc<dyn Renewer>, hold: Arc<dyn Scheduled>, request: RenewalRequest) -> Self {
+    fn new(renewer: Arc<dyn Renewer>, hold: Arc<HeldLease>, request: RenewalRequest) -> Self {
         let (timeout, batch_window) = (hold.attempt_timeout(), hold.timing().batch_window());
         Self {
             renewer,
@@ -277,12 +241,12 @@ impl RenewalBatch {
 
     /// Whether the renewal of a lock has about the timeout of the first one. The shortest timeout applies to
     /// the whole batch: that of a far shorter lease may be too short for any reply of a slow server.
-    fn has_timeout_like(&self, hold: &dyn Scheduled) -> bool {
+    fn has_timeout_like(&self, hold: &HeldLease) -> bool {
         let (first, other) = (self.first_timeout, hold.attempt_timeout());
         first <= other * 2 && other <= first * 2
     }
 
-    fn push(&mut self, hold: Arc<dyn Scheduled>, request: RenewalRequest) {
+    fn push(&mut self, hold: Arc<HeldLease>, request: RenewalRequest) {
         self.timeout = self.timeout.min(hold.attempt_timeout());
         self.batch_window = self.batch_window.max(hold.timing().batch_window());
         self.holds.push(hold);
@@ -312,8 +276,8 @@ impl RenewalBatch {
         let answers = renew(&*renewer, &requests, timeout).await;
         for (hold, answer) in holds.iter().zip(answers) {
             let now = scheduler.clock.now();
-            guarded(hold, now, |hold| {
-                hold.renewed(sent, answer);
+            guarded(hold, now, || {
+                hold.renewed_for(hold.timing().ttl(), sent, answer);
                 None::<()>
             });
         }
@@ -322,13 +286,9 @@ impl RenewalBatch {
 
 /// Processes one lock. Calls on its behalf may panic, such as wakers of tasks; that must not cost
 /// the renewals of the others.
-fn guarded<T>(
-    hold: &Arc<dyn Scheduled>,
-    now: Moment,
-    act: impl FnOnce(Arc<dyn Scheduled>) -> Option<T>,
-) -> Option<T> {
-    catch_panic(|| act(Arc::clone(hold))).unwrap_or_else(|| {
-        Arc::clone(hold).try_later(now);
+fn guarded<T>(hold: &Arc<HeldLease>, now: Moment, act: impl FnOnce() -> Option<T>) -> Option<T> {
+    catch_panic(act).unwrap_or_else(|| {
+        hold.try_later(now);
         None
     })
 }

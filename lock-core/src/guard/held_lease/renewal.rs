@@ -7,7 +7,7 @@ use super::{HeldLease, NextRenewal, Upkeep, ValidityState};
 use crate::engine::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::lease::{LeaseState, LeaseTiming, Liveness, RenewalRequest, Renewer, Scheduled, Slot};
+use crate::lease::{LeaseState, LeaseTiming, Liveness, RenewalRequest, Renewer, Slot};
 use crate::mode::Renewal;
 use crate::request::AcquireRequest;
 
@@ -25,12 +25,15 @@ impl HeldLease {
     }
 }
 
-impl Scheduled for HeldLease {
-    fn slot(&self) -> &Slot {
+/// What the scheduler calls.
+impl HeldLease {
+    /// Its place in the schedule.
+    pub(crate) fn slot(&self) -> &Slot {
         &self.slot
     }
 
-    fn due(&self) -> Option<Moment> {
+    /// When it has to be processed; `None` if it has ended.
+    pub(crate) fn due(&self) -> Option<Moment> {
         match self.validity.load() {
             ValidityState::Held(until) => {
                 let renewal = self.renewal_due().unwrap_or(Moment::NEVER);
@@ -40,8 +43,9 @@ impl Scheduled for HeldLease {
         }
     }
 
-    fn process_due(
-        self: Arc<Self>,
+    /// Fires what is due at `now`; the renewal to send, if that is due by `horizon`.
+    pub(crate) fn process_due(
+        self: &Arc<Self>,
         now: Moment,
         horizon: Moment,
     ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
@@ -55,13 +59,15 @@ impl Scheduled for HeldLease {
         renewal
     }
 
-    fn begin_renewal(&self) -> bool {
+    /// Notes that its renewal is sent now; false if the lock has ended since that was due.
+    pub(crate) fn begin_renewal(&self) -> bool {
         // In this order: a release that has not seen the note has ended the validity before.
         self.note_sent();
         !self.is_over()
     }
 
-    fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool {
+    /// Whether this server renews it, and a renewal is due `by` then.
+    pub(crate) fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool {
         let same = match &self.liveness {
             Liveness::Renewed { renewer: own, .. } => Arc::ptr_eq(own, renewer),
             Liveness::Reported => false,
@@ -69,21 +75,14 @@ impl Scheduled for HeldLease {
         same && self.renewal_due().is_some_and(|due| due <= by)
     }
 
-    fn renewed(self: Arc<Self>, sent: Moment, answer: Result<LeaseState>) {
-        let ttl = self.timing.ttl();
-        self.renewed_for(ttl, sent, answer);
-    }
-
-    fn try_later(self: Arc<Self>, now: Moment) {
+    /// Puts the lock back into the schedule after a failed renewal.
+    pub(crate) fn try_later(self: &Arc<Self>, now: Moment) {
         self.set_renewal(self.lease_in_hand().retry_at(now));
         self.reschedule();
     }
 
-    fn timing(&self) -> LeaseTiming {
-        self.timing
-    }
-
-    fn attempt_timeout(&self) -> Duration {
+    /// Longest time that a renewal may take.
+    pub(crate) fn attempt_timeout(&self) -> Duration {
         self.lease_in_hand().attempt_timeout()
     }
 }
@@ -92,7 +91,7 @@ impl HeldLease {
     /// Applies the reply to a renewal for `ttl`. The next renewal is due as after one for the ttl of the
     /// request: it shortens no lease, and detects a loss.
     pub(crate) fn renewed_for(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         ttl: Duration,
         sent: Moment,
         answer: Result<LeaseState>,
@@ -277,8 +276,7 @@ impl HeldLease {
     /// Updates the schedule.
     pub(super) fn reschedule(self: &Arc<Self>) {
         if !self.is_over() {
-            let hold: Arc<Self> = Arc::clone(self);
-            self.engine.scheduler().schedule(hold);
+            self.engine.scheduler().schedule(Arc::clone(self));
         }
     }
 
