@@ -86,8 +86,7 @@ impl EtcdAttempt<'_> {
     async fn enter(&self) -> Result<ContenderList, EtcdAttemptError> {
         let until = self.budget.step();
         loop {
-            let created = before(until, self.lease.create()).await;
-            match created.ok_or(EtcdAttemptError::Late)? {
+            match self.until(until, self.lease.create()).await? {
                 Ok(Ok(listing)) => return Ok(listing),
                 Ok(Err(failure)) => self.pause(until, failure).await?,
                 // The task of the request has panicked.
@@ -245,9 +244,6 @@ impl EtcdAttempt<'_> {
     async fn pause(&self, until: Instant, failure: EtcdFailure) -> Result<(), EtcdAttemptError> {
         if matches!(failure, EtcdFailure::LeaseGone) {
             return Err(EtcdAttemptError::Gone);
-        }
-        if !failure.is_retryable() && !failure.is_of_connection() {
-            return Err(EtcdAttemptError::Failed(failure));
         }
         let paused = self.store.connection.pause(until, failure).await;
         paused.map_err(|failure| {

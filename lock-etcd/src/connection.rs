@@ -175,22 +175,22 @@ impl EtcdConnection {
         F: Future<Output = Result<T, ClientError>>,
     {
         loop {
-            let failure = match self.send(&request).await {
-                Err(failure) if failure.is_retryable() || failure.is_of_connection() => failure,
-                answer => return answer,
-            };
-            self.pause(until, failure).await?;
+            match self.send(&request).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => self.pause(until, failure).await?,
+            }
         }
     }
 
-    /// Pauses before a retry; returns the failure if there is no time for one.
+    /// Pauses before a retry; returns the failure if a retry cannot fix it, or there is no time for one.
     pub(crate) async fn pause(
         &self,
         until: Instant,
         failure: EtcdFailure,
     ) -> Result<(), EtcdFailure> {
         let pause = self.engine.jitter(RETRY_BACKOFF / 2, RETRY_BACKOFF);
-        if Instant::now() + pause >= until {
+        let may_pass = failure.is_retryable() || failure.is_of_connection();
+        if !may_pass || Instant::now() + pause >= until {
             return Err(failure);
         }
         sleep(pause).await;

@@ -93,7 +93,7 @@ impl EtcdStore {
         loop {
             match self.grant_shared(ttl, &self.grants).await {
                 Ok(lease) => return Ok(lease),
-                Err(failure) => self.pause_grant(until, failure).await?,
+                Err(failure) => self.connection.pause(until, failure).await?,
             }
         }
     }
@@ -147,7 +147,7 @@ impl EtcdStore {
         loop {
             match self.grant(ttl).await {
                 Ok(lease) => return Ok(lease),
-                Err(failure) => self.pause_grant(until, failure).await?,
+                Err(failure) => self.connection.pause(until, failure).await?,
             }
         }
     }
@@ -155,14 +155,6 @@ impl EtcdStore {
     async fn grant(&self, ttl: Duration) -> Result<Arc<ServerLease>, EtcdFailure> {
         let granted = ServerLease::grant(&self.connection, &self.engine, ttl).await;
         granted.map(Arc::new)
-    }
-
-    /// Pauses before another grant; returns failures that a retry cannot fix.
-    async fn pause_grant(&self, until: Instant, failure: EtcdFailure) -> Result<(), EtcdFailure> {
-        match failure.is_retryable() || failure.is_of_connection() {
-            true => self.connection.pause(until, failure).await,
-            false => Err(failure),
-        }
     }
 
     /// The shared lease of a ttl, if it lasts until its next renewal.

@@ -536,9 +536,6 @@ impl Lease for EtcdLease {
                 Ok(LeaseState::Lost(reason)) => return Err(Error::lost(reason)),
                 Ok(_) => return Ok(()),
                 Err(failure) => {
-                    if !failure.is_retryable() && !failure.is_of_connection() {
-                        break failure;
-                    }
                     if let Err(failure) = self.store.connection.pause(until, failure).await {
                         break failure;
                     }
