@@ -81,24 +81,12 @@ impl EtcdConnection {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        self.send_to(self.current(), request).await
-    }
-
-    /// Sends a request once, to the server at an index.
-    pub(crate) async fn send_to<T, F>(
-        &self,
-        at: usize,
-        request: impl FnOnce(Client) -> F,
-    ) -> Result<T, EtcdFailure>
-    where
-        F: Future<Output = Result<T, ClientError>>,
-    {
-        let (_, answer) = self.send_numbered(at, request).await?;
+        let (_, answer) = self.send_to(self.current(), request).await?;
         Ok(answer)
     }
 
-    /// The same, and the number of the connection that it was sent on.
-    pub(crate) async fn send_numbered<T, F>(
+    /// Sends a request once, to the server at an index. Returns the number of the connection and the answer.
+    pub(crate) async fn send_to<T, F>(
         &self,
         at: usize,
         request: impl FnOnce(Client) -> F,

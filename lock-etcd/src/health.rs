@@ -73,11 +73,11 @@ async fn servers(store: &EtcdStore) -> Result<Vec<ServerVersion>, EtcdFailure> {
         let status = before(Instant::now() + limit, status).await;
         let status = status.unwrap_or(Err(EtcdFailure::Silent(limit)));
         let status = status.map_err(|failure| failure.to_string());
-        let header = status.as_ref().ok().and_then(|status| status.header());
+        let header = status.as_ref().ok().and_then(|(_, status)| status.header());
         ServerVersion {
             name: format!("{host}:{port}"),
             cluster: header.map(ResponseHeader::cluster_id),
-            version: status.map(|status| status.version().to_owned()),
+            version: status.map(|(_, status)| status.version().to_owned()),
         }
     });
     Ok(join_all(servers).await)

@@ -171,7 +171,7 @@ impl ServerLease {
     }
 
     async fn open(&self, at: usize) -> Result<KeepAliveStream, EtcdFailure> {
-        let opened = self.connection.send_numbered(at, |mut client| async move {
+        let opened = self.connection.send_to(at, |mut client| async move {
             client.lease_keep_alive(self.id).await
         });
         let (number, (keeper, answers)) = opened.await?;
