@@ -114,15 +114,14 @@ impl KeyHandle {
         }
     }
 
-    /// Whether a wait that ended has seen nothing of the lock.
-    pub(super) fn is_unknown(&self) -> bool {
-        self.change(|queue| queue.is_unknown())
-    }
-
-    /// Why this client has no room for the contender, if it waits for that.
-    pub(super) fn why_full(&self) -> Option<String> {
-        let contending = self.change(|queue| queue.contending.clone());
-        contending?.why_full()
+    /// The error of a wait that has timed out.
+    pub(super) fn timed_out(&self, request: &AcquireRequest) -> Error {
+        let unknown = self.change(|queue| queue.contending.clone().filter(|_| queue.is_unknown()));
+        match unknown.map(|attempt| attempt.why_full()) {
+            None => Error::contended(request.wait()),
+            Some(None) => unanswered(request),
+            Some(Some(why)) => full(why),
+        }
     }
 }
 
@@ -309,21 +308,9 @@ impl Drop for Contender {
 
 /// A place in line; dropped, it is left.
 pub(super) struct QueuedWaiter {
-    handle: KeyHandle,
+    pub(super) handle: KeyHandle,
     wakeup: oneshot::Receiver<Wakeup>,
     woken: bool,
-}
-
-impl QueuedWaiter {
-    /// Leaves the line after its wait; the error of that. It may have become the contender at the same time: the
-    /// queue knows nothing more of the server once it is gone.
-    pub(super) fn timed_out(self, request: &AcquireRequest) -> Error {
-        if !self.handle.is_unknown() {
-            return Error::contended(request.wait());
-        }
-        let why_full = self.handle.why_full();
-        why_full.map_or_else(|| unanswered(request), full)
-    }
 }
 
 impl Future for QueuedWaiter {
@@ -372,7 +359,8 @@ mod tests {
             panic!("no task contends");
         };
         drop(contender);
-        let error = waiter.timed_out(&request);
+        let error = waiter.handle.timed_out(&request);
+        drop(waiter);
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert_eq!(locks.live_keys(), 0);
     }

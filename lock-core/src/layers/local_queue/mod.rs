@@ -168,13 +168,13 @@ impl LocalQueue {
                 let attempt = contender.attempt(|state| self.attempt(request, state));
                 match within(deadline, attempt).await {
                     Some(answer) => answer?,
-                    None if self.handle(request).is_unknown() => {
-                        return Err(match self.handle(request).why_full() {
-                            Some(why) => full(why),
-                            None => unanswered(request).with_unknown_outcome(),
+                    None => {
+                        let error = self.handle(request).timed_out(request);
+                        return Err(match error.kind() {
+                            ErrorKind::Unavailable => error.with_unknown_outcome(),
+                            _ => error,
                         });
                     }
-                    None => return Err(Error::contended(request.wait())),
                 }
             } else {
                 let attempt = request.clone().in_attempt(Wait::Never, contender.state());
@@ -209,7 +209,9 @@ impl LocalQueue {
             // The lease expired on its way here, or the task that would hand it over is gone: the
             // task queues again.
             Some(_) => self.handle(request).arrive(request),
-            None => Err(queue.timed_out(request)),
+            // Before it leaves the line. It may have become the contender at the same time: the queue knows
+            // nothing more of the server once it is gone.
+            None => Err(queue.handle.timed_out(request)),
         }
     }
 
