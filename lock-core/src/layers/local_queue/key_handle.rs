@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-use super::key_queue::{Arrival, KeyQueue, LocalHolder, NextContender, ReentrantWaiter, Vacancy};
+use super::key_queue::{Arrival, KeyQueue, LocalHolder, NextContender, Vacancy};
 use super::{KeyQueues, full, unanswered};
 use crate::attempt_state::AttemptState;
 use crate::engine::catch_panic;
@@ -79,12 +79,12 @@ impl KeyHandle {
         }
     }
 
-    /// Seats `guard`, and lets the lock come back here at its end.
-    fn set_holder(&self, guard: &LockGuard, request: &AcquireRequest, handovers: u32) -> Wakeups {
+    /// Seats `guard`, lets the lock come back here at its end, and wakes the tasks that enter or contend now.
+    fn set_holder(&self, guard: &LockGuard, request: &AcquireRequest, handovers: u32) {
         guard.set_release_hook(Arc::new(self.clone()));
         let hold = Arc::clone(guard.shared_hold());
         let owner = request.owner().cloned();
-        self.change(|queue| {
+        let (joining, next) = self.change(|queue| {
             // What comes from the server comes through the contender.
             if handovers == 0 {
                 queue.contending = None;
@@ -92,11 +92,13 @@ impl KeyHandle {
             queue.handover_run.record(handovers, self.table.limits);
             // A lock that was lost before its hook was set has reported to no one.
             queue.holder = (!hold.is_over_after_hook()).then_some(LocalHolder { hold, owner });
-            Wakeups {
-                joining: queue.joining(),
-                next: queue.promote(Vacancy::Lock),
-            }
-        })
+            (queue.joining(), queue.promote(Vacancy::Lock))
+        });
+        self.notify(next, None);
+        for (wakeup, guard) in joining {
+            // A task that is gone by now drops the guard, and the lock stays with the others.
+            wake(wakeup, Wakeup::Lock(Undelivered::new(guard)));
+        }
     }
 
     /// Tells the next task to contend, if one has to.
@@ -121,22 +123,6 @@ impl KeyHandle {
             None => Error::contended(request.wait()),
             Some(None) => unanswered(request),
             Some(Some(why)) => full(why),
-        }
-    }
-}
-
-/// The waiters to wake after a grant, outside of the mutex.
-struct Wakeups {
-    joining: Vec<ReentrantWaiter>,
-    next: Option<NextContender>,
-}
-
-impl Wakeups {
-    fn notify(self, handle: &KeyHandle) {
-        handle.notify(self.next, None);
-        for ReentrantWaiter { wakeup, guard } in self.joining {
-            // A task that is gone by now drops the guard, and the lock stays with the others.
-            wake(wakeup, Wakeup::Lock(Undelivered::new(guard)));
         }
     }
 }
@@ -166,9 +152,7 @@ impl ReleaseHook for KeyHandle {
                 return Some(lease);
             };
             let guard = LockGuard::new(hold);
-            handle
-                .set_holder(&guard, &next.request, handovers)
-                .notify(&handle);
+            handle.set_holder(&guard, &next.request, handovers);
             // A task that is gone by now drops the guard, which passes it on from there.
             wake(next.wakeup, Wakeup::Lock(Undelivered::new(guard)));
             None
@@ -279,9 +263,7 @@ impl Contender {
             guard
         };
         self.done = true;
-        self.handle
-            .set_holder(&guard, request, 0)
-            .notify(&self.handle);
+        self.handle.set_holder(&guard, request, 0);
         Some(guard)
     }
 }

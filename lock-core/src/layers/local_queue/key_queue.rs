@@ -99,12 +99,6 @@ pub(super) struct NextContender {
     pub(super) state: Arc<AttemptState>,
 }
 
-/// A task whose owner holds the lock, and its guard.
-pub(super) struct ReentrantWaiter {
-    pub(super) wakeup: oneshot::Sender<Wakeup>,
-    pub(super) guard: LockGuard,
-}
-
 impl KeyState for KeyQueue {
     fn is_idle(&self) -> bool {
         self.holder.is_none() && self.contending.is_none() && self.waiting.is_empty()
@@ -174,8 +168,8 @@ impl KeyQueue {
         receiver
     }
 
-    /// Removes the waiters whose owner holds the lock; they need not wait for themselves.
-    pub(super) fn joining(&mut self) -> Vec<ReentrantWaiter> {
+    /// Removes the waiters whose owner holds the lock, with a guard for each; they need not wait for themselves.
+    pub(super) fn joining(&mut self) -> Vec<(oneshot::Sender<Wakeup>, LockGuard)> {
         let Some(LocalHolder { hold, owner }) = &self.holder else {
             return Vec::new();
         };
@@ -188,8 +182,7 @@ impl KeyQueue {
             match same.then(|| LockGuard::reentered(hold)).flatten() {
                 Some(guard) => {
                     owner.leave_queue();
-                    let wakeup = waiter.wakeup;
-                    joining.push(ReentrantWaiter { wakeup, guard });
+                    joining.push((waiter.wakeup, guard));
                 }
                 None => self.waiting.push_back(waiter),
             }
