@@ -269,18 +269,19 @@ impl Engine {
         limit: Duration,
         work: impl Future<Output = T> + Send,
     ) -> Result<T, Unfinished> {
-        let sleep = std::pin::pin!(None);
-        let mut late = RuntimeTimer::until(Instant::now() + limit, sleep);
+        let deadline = Instant::now() + limit;
+        let mut timer: Option<RuntimeTimer> = None;
         let work = catch_panic_async(work);
         tokio::pin!(work);
         poll_fn(|cx| {
-            if late.has_moved() {
+            if timer.as_ref().is_some_and(RuntimeTimer::has_moved) {
                 return Poll::Ready(Err(Unfinished::Moved));
             }
-            match inline_task::poll_woken(|| work.as_mut().poll(cx)) {
-                Poll::Ready(done) => Poll::Ready(done.ok_or(Unfinished::Late)),
-                Poll::Pending => late.poll(self, cx).map(|()| Err(Unfinished::Late)),
+            if let Poll::Ready(done) = inline_task::poll_woken(|| work.as_mut().poll(cx)) {
+                return Poll::Ready(done.ok_or(Unfinished::Late));
             }
+            let timer = timer.get_or_insert_with(|| RuntimeTimer::until(deadline, self));
+            timer.poll(cx).map(|()| Err(Unfinished::Late))
         })
         .await
     }
