@@ -1,6 +1,5 @@
 //! Sends requests to one server of a cluster as long as it answers, then to the next.
 
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -338,14 +337,6 @@ impl Drop for PendingRequest<'_> {
         if !self.is_answered && self.begun.elapsed() >= SHORT {
             self.connection.leave(self.at, self.number);
         }
-    }
-}
-
-impl fmt::Debug for EtcdConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdConnection")
-            .field("hosts", &self.config.hosts)
-            .finish_non_exhaustive()
     }
 }
 

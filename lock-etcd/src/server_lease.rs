@@ -1,6 +1,5 @@
 //! Leases of etcd, and until when they last for certain.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -204,15 +203,5 @@ impl Drop for ServerLease {
             return;
         }
         Self::revoke(&self.connection, &self.engine, self.id);
-    }
-}
-
-impl fmt::Debug for ServerLease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerLease")
-            .field("ttl", &self.ttl)
-            .field("proven", &self.proven())
-            .field("is_retired", &self.is_retired())
-            .finish_non_exhaustive()
     }
 }

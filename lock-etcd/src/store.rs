@@ -455,7 +455,7 @@ pub(crate) fn gets(done: &TxnResponse) -> Vec<GetResponse> {
 impl fmt::Debug for EtcdStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdStore")
-            .field("connection", &self.connection)
+            .field("hosts", &self.config.hosts)
             .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
 //! Renews all leases of the process in batches, and fires deadlines even while a renewal hangs.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -161,14 +160,6 @@ impl RenewalScheduler {
 
     fn lock(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for RenewalScheduler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RenewalScheduler")
-            .field("locks", &self.lock().by_due.len())
-            .finish_non_exhaustive()
     }
 }
 
