@@ -53,7 +53,7 @@ impl Expiring {
 
 async fn wait(hold: Arc<HeldLease>, ahead: Duration) {
     while let Some(warning) = hold.warning_at(ahead) {
-        let left = warning.since(hold.engine().now());
+        let left = warning.since(hold.engine.now());
         if left.is_zero() {
             return;
         }

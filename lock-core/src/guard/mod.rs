@@ -102,7 +102,7 @@ impl LockGuard {
     /// is held on two backends. It is a capability: anyone who knows it can release the lock.
     #[must_use]
     pub fn lease_id(&self) -> Option<LeaseId> {
-        match self.hold().liveness() {
+        match &self.hold().liveness {
             Liveness::Renewed { id, .. } if !self.hold().is_on_two_backends() => Some(*id),
             _ => None,
         }
@@ -134,7 +134,7 @@ impl LockGuard {
     /// that limit. A guard that re-enters has the limit of the first acquisition.
     #[must_use]
     pub fn max_hold_left(&self) -> Option<Duration> {
-        let (until, now) = (self.hold().max_until(), self.hold().engine().now());
+        let (until, now) = (self.hold().max_until, self.hold().engine.now());
         (until != Moment::NEVER).then(|| until.since(now))
     }
 
@@ -185,7 +185,7 @@ impl LockGuard {
     pub async fn renew(&self) -> Result<()> {
         let hold = self.hold();
         self.ensure_held()?;
-        let renew = |hold: &Arc<HeldLease>| ask_to_renew(Arc::clone(hold), hold.timing().ttl());
+        let renew = |hold: &Arc<HeldLease>| ask_to_renew(Arc::clone(hold), hold.timing.ttl());
         let answer = match hold.counterpart() {
             None => renew(hold).await,
             Some(other) => {
@@ -330,7 +330,7 @@ impl LockGuard {
     /// The release goes on in the background; only the answer is lost.
     pub async fn release(mut self) -> Result<Released> {
         let hold = self.take();
-        let (engine, key) = (hold.engine().clone(), hold.named().clone());
+        let (engine, key) = (hold.engine.clone(), hold.named().clone());
         if !hold.leave() {
             return Ok(match hold.is_held() {
                 // An outer guard of the same owner still holds the lock.
@@ -362,7 +362,7 @@ impl LockGuard {
     }
 
     pub(crate) fn engine(&self) -> &Engine {
-        self.hold().engine()
+        &self.hold().engine
     }
 
     fn hold(&self) -> &Arc<HeldLease> {
@@ -380,7 +380,7 @@ impl LockGuard {
     }
 
     fn named(&self, error: Error) -> Error {
-        let backend = self.hold().engine().backend();
+        let backend = self.hold().engine.backend();
         error.with_backend(backend).with_key(self.key())
     }
 
@@ -479,7 +479,7 @@ async fn ask_to_renew(hold: Arc<HeldLease>, ttl: Duration) -> Result<()> {
     };
     hold.note_sent();
     let timeout = hold.attempt_timeout();
-    let sent = hold.engine().now();
+    let sent = hold.engine.now();
     let answer = renew(&*renewer, &[request], timeout).await.remove(0);
     let failed = answer.as_ref().err().cloned();
     hold.renewed_for(ttl, sent, answer);
@@ -488,7 +488,7 @@ async fn ask_to_renew(hold: Arc<HeldLease>, ttl: Duration) -> Result<()> {
 
 /// Runs a downgrade on the engine, to its end: a caller that drops it must not leave it half done.
 async fn downgrade(hold: Arc<HeldLease>, is_repeated: bool) -> Result<()> {
-    let engine = hold.engine().clone();
+    let engine = hold.engine.clone();
     let (done, answer) = oneshot::channel();
     engine.detach(Box::pin(async move {
         // A caller that is gone does not need the answer.
@@ -506,7 +506,7 @@ fn end_old(hold: &HeldLease) -> Option<Detachable> {
     let left = hold.min_hold_left();
     let mut released = None;
     for mut old in hold.take_old() {
-        let engine = old.hold().engine().clone();
+        let engine = old.hold().engine.clone();
         let hold = old.take();
         // Before it leaves: the last to leave may be another request of the owner, which knows nothing of it.
         if !left.is_zero() {
@@ -523,7 +523,7 @@ fn end_old(hold: &HeldLease) -> Option<Detachable> {
 fn release_dropped(hold: Arc<HeldLease>) {
     // Dropped, it goes on in the background.
     let _old = end_old(&hold);
-    let engine = hold.engine().clone();
+    let engine = hold.engine.clone();
     let released = release_lease(hold);
     engine.detach(Box::pin(async move {
         // The outcome has no reader; `release_lease` has logged it.

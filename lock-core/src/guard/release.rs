@@ -42,16 +42,16 @@ impl ReleasedLease {
 
     /// Draws the token of the next holder; `None` if the lease cannot be handed over.
     pub(crate) async fn hand_over(&self) -> Option<Option<FencingToken>> {
-        let limit = release_timeout(self.hold.timing().ttl());
-        let token = self.hold.lease().hand_over();
-        match self.hold.engine().within(limit, token).await {
+        let limit = release_timeout(self.hold.timing.ttl());
+        let token = self.hold.lease.hand_over();
+        match self.hold.engine.within(limit, token).await {
             Some(Ok(Some(token))) => self.lasts().then_some(Some(token)),
             // Waiters of this process must not hang with a server that does not answer.
             Some(Ok(None)) | None => None,
             Some(Err(error)) => {
                 // A subscriber that panics must not cost the release.
                 let _logged = catch_panic(|| {
-                    tracing::debug!(key = %self.hold.key(), %error, "hand-over refused");
+                    tracing::debug!(key = %self.hold.key, %error, "hand-over refused");
                 });
                 None
             }
@@ -59,8 +59,8 @@ impl ReleasedLease {
     }
 
     fn lasts(&self) -> bool {
-        let left = self.deadline.since(self.hold.engine().now());
-        left >= self.hold.timing().min_handed_over()
+        let left = self.deadline.since(self.hold.engine.now());
+        left >= self.hold.timing.min_handed_over()
     }
 
     /// Makes it the lock of `request`; `None` if the backend panics.
@@ -104,7 +104,7 @@ async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'
         // A longer lease than the next holder requested would outlast its crash.
         let may_pass = lease.hold.is_exclusive() && !lease.hold.is_extended();
         if min_hold_left.is_zero() && may_pass {
-            let engine = lease.hold.engine().clone();
+            let engine = lease.hold.engine.clone();
             match hook.hand_over(lease) {
                 // A hand-over without a round trip needs no task.
                 Ok(mut hand_over) => match engine.poll_once(hand_over.as_mut()) {
@@ -172,8 +172,8 @@ pub(super) async fn release_both(
 }
 
 async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
-    let limit = release_timeout(hold.timing().ttl());
-    let released = match hold.engine().finished(limit, hold.release()).await {
+    let limit = release_timeout(hold.timing.ttl());
+    let released = match hold.engine.finished(limit, hold.release()).await {
         Ok(released) => released,
         Err(Unfinished::Moved) => return release_anew(hold).await,
         Err(Unfinished::Late) => Err(silent()),
@@ -185,7 +185,7 @@ async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static
             if error.is_outcome_unknown() || error.is_retryable() {
                 release_in_background(hold);
             }
-            (Err(error.with_backend(hold.engine().backend())), "failed")
+            (Err(error.with_backend(hold.engine.backend())), "failed")
         }
     }
 }
@@ -195,7 +195,7 @@ async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static
 async fn release_anew(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
     let (done, answer) = oneshot::channel();
     let release = confirm_release(hold);
-    hold.engine().spawn(async move {
+    hold.engine.spawn(async move {
         // The other end emits the outcome.
         let _is_gone = done.send(release.await);
     });
@@ -215,7 +215,7 @@ fn silent() -> Error {
 
 pub(super) fn release_in_background(hold: &HeldLease) {
     let release = confirm_release(hold);
-    hold.engine().spawn(async move {
+    hold.engine.spawn(async move {
         release.await;
     });
 }
@@ -225,7 +225,7 @@ pub(super) fn release_in_background(hold: &HeldLease) {
 pub(super) fn release_once_dropped(hold: &HeldLease) -> oneshot::Sender<Infallible> {
     let (begin, begun) = oneshot::channel();
     let release = confirm_release(hold);
-    hold.engine().spawn(async move {
+    hold.engine.spawn(async move {
         drop(begun.await);
         release.await;
     });
@@ -233,8 +233,8 @@ pub(super) fn release_once_dropped(hold: &HeldLease) -> oneshot::Sender<Infallib
 }
 
 fn confirm_release(hold: &HeldLease) -> impl Future<Output = bool> + Send + use<> {
-    let (lease, key) = (Arc::clone(hold.lease()), hold.key().clone());
-    release_until_confirmed(hold.engine().clone(), lease, key, hold.longest_left())
+    let (lease, key) = (Arc::clone(&hold.lease), hold.key.clone());
+    release_until_confirmed(hold.engine.clone(), lease, key, hold.longest_left())
 }
 
 /// Retries the release until the server gives a definite reply; false without one. A lease expires soon after
@@ -282,9 +282,9 @@ const MAX_RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Keeps the lock held until its min hold is over, without renewals after that.
 async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
-    if let Liveness::Reported = hold.liveness() {
+    if let Liveness::Reported = &hold.liveness {
         let hold = Arc::clone(hold);
-        hold.engine().clone().spawn(async move {
+        hold.engine.clone().spawn(async move {
             tokio::time::sleep(hold.min_hold_left()).await;
             confirm_release(&hold).await;
         });
@@ -293,14 +293,14 @@ async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
     // A renewal in flight is for another ttl, and may arrive after this one.
     let settled = hold.settled();
     let answer = final_renewal(hold).await;
-    if answer.is_err() || hold.engine().now() < settled {
+    if answer.is_err() || hold.engine.now() < settled {
         let release_until_confirmed = retry_final_renewal(Arc::clone(hold), settled);
-        hold.engine().spawn(release_until_confirmed);
+        hold.engine.spawn(release_until_confirmed);
     }
     match answer {
         Ok(LeaseState::Held) => Ok(Released::Clean),
         Ok(LeaseState::Lost(_)) => Ok(Released::AlreadyLost),
-        Err(error) => Err(error.with_backend(hold.engine().backend())),
+        Err(error) => Err(error.with_backend(hold.engine.backend())),
     }
 }
 
@@ -310,8 +310,8 @@ async fn final_renewal(hold: &HeldLease) -> Result<LeaseState> {
         .renewal_request(hold.min_hold_left().max(MIN_LEASE))
         .expect("BUG: a renewed lease can be renewed");
     request.rule = TtlRule::Exactly;
-    let (limit, requests) = (hold.timing().attempt_timeout(), [request]);
-    let renewal = hold.engine().within(limit, renewer.renew(&requests));
+    let (limit, requests) = (hold.timing.attempt_timeout(), [request]);
+    let renewal = hold.engine.within(limit, renewer.renew(&requests));
     let answer = renewal.await.and_then(|mut answers| answers.pop());
     answer.unwrap_or_else(|| Err(silent()))
 }
@@ -324,14 +324,14 @@ const MIN_LEASE: Duration = Duration::from_millis(1);
 /// by the end of the min hold, the lease may still be an extended one, and is released.
 async fn retry_final_renewal(hold: Arc<HeldLease>, settled: Moment) {
     loop {
-        let now = hold.engine().now();
-        let next = hold.timing().retry_at(now).max(settled);
+        let now = hold.engine.now();
+        let next = hold.timing.retry_at(now).max(settled);
         tokio::time::sleep(next.since(now)).await;
         if hold.min_hold_left().is_zero() {
             confirm_release(&hold).await;
             return;
         }
-        let sent = hold.engine().now();
+        let sent = hold.engine.now();
         match final_renewal(&hold).await {
             Ok(LeaseState::Held) if sent < settled => {}
             Ok(_) => return,

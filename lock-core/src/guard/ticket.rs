@@ -68,7 +68,7 @@ impl LockGuard {
     fn leave_as_ticket(&mut self) -> Result<Ticket> {
         let hold = self.hold();
         let unsupported = |message| Err(Error::new(ErrorKind::Unsupported, message));
-        let Liveness::Renewed { id, renewer } = hold.liveness() else {
+        let Liveness::Renewed { id, renewer } = &hold.liveness else {
             return unsupported("a lock that lives with a session or a connection stays with it");
         };
         if !renewer.adopts() {
@@ -91,13 +91,13 @@ impl LockGuard {
         let id = *id;
         let hold = self.take();
         hold.leave();
-        let left = given_up.until.since(hold.engine().now());
+        let left = given_up.until.since(hold.engine.now());
         let after = |left| wall.checked_add(left).unwrap_or(wall);
         let ticket = Ticket {
-            backend: hold.engine().backend().into(),
+            backend: hold.engine.backend().into(),
             key: hold.named().clone(),
             lease: id,
-            ttl: hold.timing().ttl(),
+            ttl: hold.timing.ttl(),
             token: hold.token(),
             min_hold: hold.min_hold_left(),
             valid_until: after(left),

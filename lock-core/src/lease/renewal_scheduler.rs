@@ -219,7 +219,7 @@ struct RenewalBatch {
 
 impl RenewalBatch {
     fn new(renewer: Arc<dyn Renewer>, hold: Arc<HeldLease>, request: RenewalRequest) -> Self {
-        let (timeout, batch_window) = (hold.attempt_timeout(), hold.timing().batch_window());
+        let (timeout, batch_window) = (hold.attempt_timeout(), hold.timing.batch_window());
         Self {
             renewer,
             holds: vec![hold],
@@ -239,7 +239,7 @@ impl RenewalBatch {
 
     fn push(&mut self, hold: Arc<HeldLease>, request: RenewalRequest) {
         self.timeout = self.timeout.min(hold.attempt_timeout());
-        self.batch_window = self.batch_window.max(hold.timing().batch_window());
+        self.batch_window = self.batch_window.max(hold.timing.batch_window());
         self.holds.push(hold);
         self.requests.push(request);
     }
@@ -268,7 +268,7 @@ impl RenewalBatch {
         for (hold, answer) in holds.iter().zip(answers) {
             let now = scheduler.clock.now();
             guarded(hold, now, || {
-                hold.renewed_for(hold.timing().ttl(), sent, answer);
+                hold.renewed_for(hold.timing.ttl(), sent, answer);
                 None::<()>
             });
         }

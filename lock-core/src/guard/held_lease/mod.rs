@@ -28,16 +28,18 @@ use crate::token::FencingToken;
 /// A hand-over inside the process makes a new `HeldLease`, so that references to the former holder can
 /// change nothing.
 pub(crate) struct HeldLease {
-    key: LockKey,
+    /// As the backend stores it.
+    pub(super) key: LockKey,
     token: Option<FencingToken>,
-    lease: Arc<dyn Lease>,
-    liveness: Liveness,
-    engine: Engine,
-    timing: LeaseTiming,
+    pub(super) lease: Arc<dyn Lease>,
+    pub(super) liveness: Liveness,
+    pub(super) engine: Engine,
+    pub(crate) timing: LeaseTiming,
     events: EventEmitter,
     since: Moment,
     min_until: Moment,
-    max_until: Moment,
+    /// When the lock ends although it is renewed.
+    pub(super) max_until: Moment,
     entries: Entries,
     /// Whether a guard has ended that a caller had received.
     delivered: AtomicBool,
@@ -194,11 +196,6 @@ impl HeldLease {
         self.reschedule();
     }
 
-    /// The key as the backend stores it.
-    pub(crate) fn key(&self) -> &LockKey {
-        &self.key
-    }
-
     /// The key as the user named it.
     pub(crate) fn named(&self) -> &LockKey {
         self.events.key()
@@ -207,22 +204,6 @@ impl HeldLease {
     pub(crate) fn token(&self) -> Option<FencingToken> {
         let has_token = self.migration().is_none_or(|migration| migration.has_token);
         self.token.filter(|_| has_token)
-    }
-
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    pub(crate) fn lease(&self) -> &Arc<dyn Lease> {
-        &self.lease
-    }
-
-    pub(crate) fn liveness(&self) -> &Liveness {
-        &self.liveness
-    }
-
-    pub(crate) fn timing(&self) -> LeaseTiming {
-        self.timing
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -331,11 +312,6 @@ impl HeldLease {
         if let Some(mut migration) = self.migration() {
             migration.kept_until = migration.kept_until.max(Some(until));
         }
-    }
-
-    /// When the lock ends although it is renewed.
-    pub(crate) fn max_until(&self) -> Moment {
-        self.max_until
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {

@@ -220,7 +220,7 @@ impl KeyQueue {
         let head = self.head()?;
         // No renewal makes a lease shorter: one with a shorter ttl would outlast the crash of its holder by
         // what its predecessor asked for.
-        if head.request.ttl() != hold.timing().ttl() || !head.request.takes_hand_overs() {
+        if head.request.ttl() != hold.timing.ttl() || !head.request.takes_hand_overs() {
             return None;
         }
         if !hold.suffices_for(&head.request) {
