@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime;
 use tokio::time::Instant;
 
 /// One attempt to acquire a key. The request on the server refers to it, and the backend records in it
@@ -14,9 +13,6 @@ use tokio::time::Instant;
 pub(crate) struct AttemptState {
     pub(crate) ttl: Duration,
     begun: Instant,
-    /// Where the timers of the attempt are: on another runtime they would panic once that one is
-    /// gone.
-    runtime: OnceLock<Option<runtime::Id>>,
     seen_held: AtomicBool,
     /// Set while the attempt waits for room in this client.
     full: Mutex<Option<WhyFull>>,
@@ -38,7 +34,6 @@ impl AttemptState {
         Self {
             ttl,
             begun: Instant::now(),
-            runtime: OnceLock::new(),
             seen_held: AtomicBool::new(seen_held),
             full: Mutex::default(),
         }
@@ -50,16 +45,6 @@ impl AttemptState {
             begun: self.begun,
             ..Self::new(ttl, self.has_seen_held())
         }
-    }
-
-    /// Notes that the attempt begins here.
-    pub(crate) fn begin(&self) {
-        self.runtime.get_or_init(current_runtime);
-    }
-
-    /// Whether the attempt was begun on the runtime that is current.
-    pub(crate) fn is_here(&self) -> bool {
-        self.runtime.get() == Some(&current_runtime())
     }
 
     /// The server reports that the lock is held.
@@ -97,9 +82,3 @@ impl AttemptState {
 /// How long a first answer may take until the server counts as silent. A healthy server answers sooner,
 /// also on a new connection; until then another task is about to have the lock, which is contention.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-
-fn current_runtime() -> Option<runtime::Id> {
-    runtime::Handle::try_current()
-        .ok()
-        .map(|handle| handle.id())
-}

@@ -31,6 +31,7 @@ use crate::lease::RenewalScheduler;
 
 use self::background::Background;
 use self::runtime_timer::RuntimeTimer;
+pub(crate) use self::runtime_timer::current_runtime;
 pub(crate) use self::spawn::check_process;
 use self::spawn::own_thread;
 

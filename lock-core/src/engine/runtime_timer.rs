@@ -18,7 +18,7 @@ pub(super) struct RuntimeTimer {
 
 impl RuntimeTimer {
     pub(super) fn until(until: Instant, engine: &Engine) -> Self {
-        let runtime = current();
+        let runtime = current_runtime();
         let timer: Task = match runtime {
             Some(_) => Box::pin(sleep_until(until)),
             None => on_the_engine(engine, until),
@@ -28,7 +28,7 @@ impl RuntimeTimer {
 
     /// Whether this is another runtime than the one of the timer, which panics when that is gone.
     pub(super) fn has_moved(&self) -> bool {
-        self.runtime.is_some() && self.runtime != current()
+        self.runtime.is_some() && self.runtime != current_runtime()
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -36,7 +36,7 @@ impl RuntimeTimer {
     }
 }
 
-fn current() -> Option<Id> {
+pub(crate) fn current_runtime() -> Option<Id> {
     Handle::try_current().ok().map(|runtime| runtime.id())
 }
 

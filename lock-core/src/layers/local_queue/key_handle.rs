@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use tokio::runtime;
 use tokio::sync::oneshot;
 
 use super::key_queue::{Arrival, KeyQueue, LocalHolder, NextContender, Vacancy};
 use super::{KeyQueues, full, unanswered};
 use crate::attempt_state::AttemptState;
-use crate::engine::catch_panic;
+use crate::engine::{catch_panic, current_runtime};
 use crate::error::{Error, Result};
 use crate::guard::{HandOver, HeldLease, LockGuard, ReleaseHook, ReleasedLease, Undelivered};
 use crate::key::LockKey;
@@ -182,7 +183,13 @@ impl ReleaseHook for KeyHandle {
 }
 
 /// An acquisition under way on the server, with its place in the queue there.
-pub(super) type PendingAcquire = Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>;
+struct PendingAcquire {
+    /// Where its timers are: on another runtime they would panic once that one is gone.
+    runtime: Option<runtime::Id>,
+    answer: Acquiring,
+}
+
+pub(super) type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>;
 
 /// The right to contend on the server; there is one for each key.
 ///
@@ -214,18 +221,20 @@ impl Contender {
     /// Goes on with the attempt under way, or with a new one.
     pub(super) async fn attempt(
         &mut self,
-        begin: impl FnOnce(&Arc<AttemptState>) -> PendingAcquire + Send,
+        begin: impl FnOnce(&Arc<AttemptState>) -> Acquiring + Send,
     ) -> Result<LockGuard> {
-        if self.attempt.is_some() && !self.state.is_here() {
+        let runtime = current_runtime();
+        let is_elsewhere = |attempt: &PendingAcquire| attempt.runtime != runtime;
+        if self.attempt.as_ref().is_some_and(is_elsewhere) {
             self.begin_anew();
         }
         if self.attempt.is_none() {
-            self.state.begin();
-            self.attempt = Some(begin(&self.state));
+            let answer = begin(&self.state);
+            self.attempt = Some(PendingAcquire { runtime, answer });
         }
         std::future::poll_fn(|cx| {
             let attempt = self.attempt.as_mut().expect("BUG: begun above");
-            match catch_unwind(AssertUnwindSafe(|| attempt.as_mut().poll(cx))) {
+            match catch_unwind(AssertUnwindSafe(|| attempt.answer.as_mut().poll(cx))) {
                 Ok(Poll::Pending) => Poll::Pending,
                 Ok(Poll::Ready(answer)) => {
                     self.attempt = None;

@@ -19,7 +19,7 @@ use crate::lock::DistributedLock;
 use crate::mode::{Mode, Wait};
 use crate::request::AcquireRequest;
 
-use self::key_handle::{Contender, KeyHandle, PendingAcquire, QueuedWaiter, Wakeup};
+use self::key_handle::{Acquiring, Contender, KeyHandle, QueuedWaiter, Wakeup};
 use self::key_queue::{Arrival, KeyQueue};
 
 /// Lets the tasks of a process queue for a key locally, first come, first served.
@@ -187,7 +187,7 @@ impl LocalQueue {
     }
 
     /// An acquisition that outlives the request it was started by.
-    fn attempt(&self, request: &AcquireRequest, state: &Arc<AttemptState>) -> PendingAcquire {
+    fn attempt(&self, request: &AcquireRequest, state: &Arc<AttemptState>) -> Acquiring {
         let inner = Arc::clone(&self.inner);
         let request = request.clone().in_attempt(Wait::Forever, state);
         Box::pin(async move { inner.acquire(&request).await })
