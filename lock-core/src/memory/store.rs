@@ -74,24 +74,17 @@ impl MemoryStore {
     }
 
     pub(super) async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        self.faults
-            .send(Request::Release, || self.release_here(key, id))
-            .await
-    }
-
-    fn release_here(&self, key: &LockKey, id: LeaseId) -> Released {
-        let held = self.change(key, |now, table, waiting| {
-            waiting.remove(&id);
-            table.release(now, key, id)
-        });
-        match held {
-            true => Released::Clean,
-            false => Released::AlreadyLost,
-        }
-    }
-
-    pub(super) fn downgrade(&self, key: &LockKey, id: LeaseId) -> bool {
-        self.change(key, |now, table, _| table.downgrade(now, key, id))
+        let release = || {
+            let held = self.change(key, |now, table, waiting| {
+                waiting.remove(&id);
+                table.release(now, key, id)
+            });
+            match held {
+                true => Released::Clean,
+                false => Released::AlreadyLost,
+            }
+        };
+        self.faults.send(Request::Release, release).await
     }
 
     pub(super) fn attach(&self, key: &LockKey, id: LeaseId, control: LeaseControl) {
@@ -148,20 +141,6 @@ impl MemoryStore {
         key: &LockKey,
         change: impl FnOnce(Moment, &mut MemoryTable, &mut MemoryWaiters) -> (T, Vec<GrantedClaim>),
     ) -> T {
-        let (result, pushes) = self.change_silently(key, change);
-        for (push, grant) in pushes {
-            // A waiter that is gone takes its claim back by itself.
-            let _woken = catch_panic(|| push.send(grant));
-        }
-        result
-    }
-
-    /// The same without the notifications, which it returns.
-    fn change_silently<T>(
-        &self,
-        key: &LockKey,
-        change: impl FnOnce(Moment, &mut MemoryTable, &mut MemoryWaiters) -> (T, Vec<GrantedClaim>),
-    ) -> (T, Vec<(oneshot::Sender<Grant>, Grant)>) {
         let now = self.engine.now();
         let mut state = self.lock();
         let MemoryState {
@@ -184,7 +163,13 @@ impl MemoryStore {
                 table.restart(self.engine.now(), key, id);
                 Some((push, Grant::new(sent, Some(token))))
             });
-        (result, pushes.collect())
+        let pushes: Vec<_> = pushes.collect();
+        drop(state);
+        for (push, grant) in pushes {
+            // A waiter that is gone takes its claim back by itself.
+            let _woken = catch_panic(|| push.send(grant));
+        }
+        result
     }
 
     /// Reads the table, or makes a change that grants no lock to a waiter.
@@ -258,7 +243,11 @@ impl Lease for MemoryLease {
     }
 
     async fn downgrade(&self) -> Result<()> {
-        match self.store.downgrade(&self.key, self.id) {
+        let (key, id) = (&self.key, self.id);
+        let held = self
+            .store
+            .change(key, |now, table, _| table.downgrade(now, key, id));
+        match held {
             true => Ok(()),
             false => Err(Error::lost(LostReason::Stolen)),
         }
