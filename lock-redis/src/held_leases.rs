@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use polylock_core::engine::{Engine, LeaseId};
 use polylock_core::{LeaseControl, LostReason};
 
+use crate::locked;
 use crate::quorum::is_too_few;
 use crate::topology::Topology;
 
@@ -138,7 +139,7 @@ impl HeldRedisLeases {
 
     /// `untold` is the token if the server may not know it yet. If the lease was broken before, it is lost.
     pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl, untold: Option<u64>) {
-        let mut known = self.lock();
+        let mut known = locked(&self.leases);
         let early = known
             .early_breaks
             .iter()
@@ -167,19 +168,19 @@ impl HeldRedisLeases {
 
     /// What the server may not know of a lease: `<token>|<held for (ms)>`.
     pub(crate) fn untold(&self, id: LeaseId) -> Option<String> {
-        let (token, since) = self.lock().held.get(&id)?.untold?;
+        let (token, since) = locked(&self.leases).held.get(&id)?.untold?;
         Some(format!("{token}|{}", since.elapsed().as_millis()))
     }
 
     /// The server knows it now.
     pub(crate) fn told(&self, id: LeaseId) {
-        if let Some(held) = self.lock().held.get_mut(&id) {
+        if let Some(held) = locked(&self.leases).held.get_mut(&id) {
             held.untold = None;
         }
     }
 
     pub(crate) fn detach(&self, id: LeaseId) {
-        let detached = self.lock().held.remove(&id);
+        let detached = locked(&self.leases).held.remove(&id);
         drop(detached);
     }
 
@@ -191,7 +192,7 @@ impl HeldRedisLeases {
         };
         let id = std::str::from_utf8(id).ok().and_then(LeaseId::from_hex);
         let found = id.and_then(|id| {
-            let mut known = self.lock();
+            let mut known = locked(&self.leases);
             let Some(held) = known.held.get_mut(&id) else {
                 known.early_breaks.push_back((id, node));
                 if known.early_breaks.len() > MAX_EARLY_BREAKS {
@@ -215,7 +216,7 @@ impl HeldRedisLeases {
 
     /// The server says that a lease is lost.
     pub(crate) fn lost(&self, id: LeaseId, reason: LostReason) {
-        let held = self.lock().held.get(&id).cloned();
+        let held = locked(&self.leases).held.get(&id).cloned();
         if let Some(HeldRedisLease { control, .. }) = held {
             control.lose(reason);
         }
@@ -228,7 +229,7 @@ impl HeldRedisLeases {
     }
 
     fn check(&self) {
-        let all: Vec<_> = self.lock().held.values().cloned().collect();
+        let all: Vec<_> = locked(&self.leases).held.values().cloned().collect();
         for HeldRedisLease { control, .. } in all {
             control.check();
         }
@@ -250,7 +251,7 @@ impl HeldRedisLeases {
     /// Renews all leases with automatic renewal: at once, or an interval after the last such check for this
     /// node. The interval grows while gaps keep coming.
     fn check_soon(self: &Arc<Self>, node: usize, engine: &Engine) {
-        if self.lock().held.is_empty() {
+        if locked(&self.leases).held.is_empty() {
             return;
         }
         let now = Instant::now();
@@ -272,7 +273,7 @@ impl HeldRedisLeases {
     /// Records a check that runs now: the closed connections of a failover are gaps, too. One that is to
     /// come stays.
     fn record_check(&self, node: usize, now: Instant) {
-        let mut checks = self.last_checks();
+        let mut checks = locked(&self.last_checks);
         if checks.get(&node).is_none_or(|last| last.at <= now) {
             let check = GapCheck {
                 at: now,
@@ -284,7 +285,7 @@ impl HeldRedisLeases {
 
     /// When a check after a gap of a node is due; `None` if one for this node is to come anyway.
     fn next_check(&self, node: usize, now: Instant) -> Option<Instant> {
-        let mut checks = self.last_checks();
+        let mut checks = locked(&self.last_checks);
         let check = match checks.get(&node) {
             Some(last) if last.at > now => return None,
             Some(&last) if now < last.at + last.interval() * 2 => {
@@ -300,15 +301,6 @@ impl HeldRedisLeases {
         };
         checks.insert(node, check);
         Some(check.at)
-    }
-
-    fn last_checks(&self) -> MutexGuard<'_, HashMap<usize, GapCheck>> {
-        let checks = self.last_checks.lock();
-        checks.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, KnownLeases> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -436,7 +428,7 @@ mod tests {
         for id in others.chain([last]) {
             held_leases.broken(&message(id), 0);
         }
-        let known = held_leases.lock();
+        let known = locked(&held_leases.leases);
         assert_eq!(known.early_breaks.len(), MAX_EARLY_BREAKS);
         assert_eq!(known.early_breaks.back(), Some(&(last, 0)));
     }
@@ -523,7 +515,7 @@ mod tests {
                 repeated: 0,
             };
             let others = (0..3).filter(|other| *other != node);
-            *held_leases.last_checks() = others.map(|other| (other, later)).collect();
+            *locked(&held_leases.last_checks) = others.map(|other| (other, later)).collect();
             let events = EventForwarder {
                 node,
                 engine: engine.clone(),

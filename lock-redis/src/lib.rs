@@ -32,7 +32,14 @@ mod stranger;
 mod tokens;
 mod topology;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use crate::backend::RedisBackend;
 pub use crate::config::RedisConfig;
 pub use crate::lock::Redis;
 pub use crate::quorum::Redlock;
+
+/// Locks a mutex, also one that is poisoned: no panic leaves a value half changed.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,14 +1,15 @@
 //! Receives the grants that the server publishes.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use polylock_core::engine::LeaseId;
 use tokio::sync::watch;
 
+use crate::locked;
+
 /// The listening waiters of this process, with the last message for each.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct GrantNotifications(Mutex<HashMap<LeaseId, watch::Sender<Notification>>>);
 
 /// A message for a waiter.
@@ -25,7 +26,7 @@ impl GrantNotifications {
     pub(crate) fn listen(self: &Arc<Self>, id: LeaseId) -> GrantReceiver {
         // Seen from the beginning.
         let (sender, events) = watch::channel(Notification::Interrupted);
-        self.lock().insert(id, sender);
+        locked(&self.0).insert(id, sender);
         GrantReceiver {
             notifications: Arc::clone(self),
             id,
@@ -40,7 +41,7 @@ impl GrantNotifications {
         };
         // Without a receiver, the waiter was granted the lock by a reply, or has given up. If it gave
         // up, it releases the lock: the release is armed before the first request.
-        let waiter = self.lock().get(&id).cloned();
+        let waiter = locked(&self.0).get(&id).cloned();
         if let Some(waiter) = waiter {
             waiter.send_replace(granted);
         }
@@ -50,22 +51,10 @@ impl GrantNotifications {
     /// were not read yet.
     pub(crate) fn interrupt(&self) {
         // Outside of the mutex: a notified waiter may run at once, and listen or stop.
-        let waiters: Vec<_> = self.lock().values().cloned().collect();
+        let waiters: Vec<_> = locked(&self.0).values().cloned().collect();
         for waiter in waiters {
             waiter.send_replace(Notification::Interrupted);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, watch::Sender<Notification>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for GrantNotifications {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GrantNotifications")
-            .field("waiters", &self.lock().len())
-            .finish()
     }
 }
 
@@ -92,7 +81,7 @@ impl GrantReceiver {
 
 impl Drop for GrantReceiver {
     fn drop(&mut self) {
-        self.notifications.lock().remove(&self.id);
+        locked(&self.notifications.0).remove(&self.id);
     }
 }
 
@@ -162,6 +151,6 @@ mod tests {
     fn a_waiter_that_stops_takes_no_memory() {
         let notifications = Arc::new(GrantNotifications::default());
         drop(notifications.listen(id()));
-        assert_eq!(notifications.lock().len(), 0);
+        assert_eq!(locked(&notifications.0).len(), 0);
     }
 }

@@ -1,9 +1,10 @@
 //! Fencing tokens that one grant reserves for the holders of one process.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use polylock_core::{FencingToken, Mode};
 
+use crate::locked;
 use crate::script::BLOCK;
 
 /// The token of the holder, and those for the next holders.
@@ -19,7 +20,7 @@ struct Reserved {
 impl RedisTokens {
     /// Stores so many tokens, and returns the first one.
     pub(crate) fn keep(&self, first: u64, count: u64) -> FencingToken {
-        *self.lock() = Reserved {
+        *locked(&self.0) = Reserved {
             current: first,
             last: first + count.saturating_sub(1),
         };
@@ -28,7 +29,7 @@ impl RedisTokens {
 
     /// The token of the next holder, if there is one left.
     pub(crate) fn next(&self) -> Option<FencingToken> {
-        let mut reserved = self.lock();
+        let mut reserved = locked(&self.0);
         if reserved.current >= reserved.last {
             return None;
         }
@@ -37,15 +38,11 @@ impl RedisTokens {
     }
 
     pub(crate) fn current(&self) -> u64 {
-        self.lock().current
+        locked(&self.0).current
     }
 
     pub(crate) fn last(&self) -> u64 {
-        self.lock().last
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Reserved> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0).last
     }
 }
 

@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use super::token::Agreement;
 use super::votes::{Decision, Vote, Votes};
 use crate::error::RedisFailure;
 use crate::keys::RedisKeys;
+use crate::locked;
 use crate::server::RedisHolder;
 use crate::tokens::RedisTokens;
 
@@ -142,7 +143,7 @@ impl NodeStates {
 
     /// Records the reply to an acquisition, which may arrive after the reply to the release.
     pub(super) fn voted(&self, node: usize, vote: &Result<Vote, RedisFailure>) {
-        let state = &mut self.lock()[node];
+        let state = &mut locked(&self.0)[node];
         match vote {
             _ if *state != NodeState::Unknown => {}
             // The request may have been executed.
@@ -153,7 +154,7 @@ impl NodeStates {
     }
 
     fn released(&self, node: usize, answer: &Result<Released, RedisFailure>) {
-        self.lock()[node] = match answer {
+        locked(&self.0)[node] = match answer {
             Ok(Released::Clean) => NodeState::Released,
             Ok(_) => NodeState::Nothing,
             Err(_) => NodeState::Unknown,
@@ -162,18 +163,18 @@ impl NodeStates {
 
     /// Whether a node is known to have the lock.
     fn is_granted(&self) -> bool {
-        self.lock().contains(&NodeState::Granted)
+        locked(&self.0).contains(&NodeState::Granted)
     }
 
     /// Which nodes may have the lock.
     fn open(&self) -> Vec<bool> {
         let is_open = |state: &_| matches!(state, NodeState::Granted | NodeState::Unknown);
-        self.lock().iter().map(is_open).collect()
+        locked(&self.0).iter().map(is_open).collect()
     }
 
     /// The answers to the release.
     fn votes(&self) -> Votes {
-        let states = self.lock();
+        let states = locked(&self.0);
         let mut votes = Votes::new(states.len());
         for state in states.iter() {
             match state {
@@ -183,10 +184,6 @@ impl NodeStates {
             }
         }
         votes
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<NodeState>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,7 +6,7 @@
 //! and a later moment. A client may also use an age that another client measured and stored on the node
 //! with the run.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use super::node::{Quorum, QuorumNode};
 use crate::error::RedisFailure;
 use crate::keys::AGE_KEY;
+use crate::locked;
 use crate::reply;
 use crate::script::AGE;
 use crate::topology::Call;
@@ -88,14 +89,13 @@ impl QuorumNode {
     }
 
     fn known_run(&self) -> Option<KnownRun> {
-        let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
-        run.clone()
+        locked(&self.run).clone()
     }
 
     /// Records a reply of a run that is known to have this age.
     pub(super) fn saw(&self, run_id: &str, age: Duration) {
         let new = KnownRun::new(run_id, self.engine.now(), age);
-        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut run = locked(&self.run);
         *run = Some(match run.take() {
             Some(before) => before.and(new),
             None => new,
@@ -130,7 +130,7 @@ impl QuorumNode {
     /// Compares ages periodically until the node is old enough, so that short-lived clients do not have
     /// to observe the whole delay.
     pub(super) fn watch(self: &Arc<Self>) {
-        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watcher = locked(&self.watcher);
         if self.rejoin_delay.is_zero() || is_running(&watcher) {
             return;
         }
@@ -159,10 +159,7 @@ impl QuorumNode {
 impl Quorum {
     /// Sends the watched nodes the ages that this client knows.
     pub(super) async fn tell_ages(&self) {
-        let is_watched = |node: usize| {
-            let watcher = &self.nodes[node].watcher;
-            is_running(&watcher.lock().unwrap_or_else(PoisonError::into_inner))
-        };
+        let is_watched = |node: usize| is_running(&locked(&self.nodes[node].watcher));
         let mut answers = self.ask_some(is_watched, async |node| node.compare_ages().await);
         while answers.next().await.is_some() {}
     }

@@ -1,5 +1,5 @@
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
@@ -12,6 +12,7 @@ use super::on_demand::OnDemand;
 use super::slots::Slots;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{RedisCause, RedisFailure};
+use crate::locked;
 use polylock_core::engine::before;
 
 /// The nodes of a cluster, and which of them has which slot.
@@ -68,11 +69,11 @@ impl Map {
 
     /// Makes the next query prefer maps without this server, which says that the cluster is down.
     pub(super) fn doubt(&self, server: &Arc<str>) {
-        self.known().down = Some(Arc::clone(server));
+        locked(&self.known).down = Some(Arc::clone(server));
     }
 
     pub(super) fn node(&self, endpoint: &Endpoint) -> Result<Arc<RedisNode>, RedisFailure> {
-        let mut known = self.known();
+        let mut known = locked(&self.known);
         if let Some(node) = known.nodes.get(endpoint) {
             return Ok(Arc::clone(node));
         }
@@ -84,7 +85,7 @@ impl Map {
 
     /// The nodes to query: the masters of the last map, and those of the configuration.
     pub(super) fn candidates(&self) -> Vec<Endpoint> {
-        let known = self.known();
+        let known = locked(&self.known);
         let masters = known.slots.iter().flat_map(|slots| slots.masters());
         let mut candidates: Vec<_> = masters.cloned().collect();
         drop(known);
@@ -107,7 +108,7 @@ impl Map {
     /// Queries all known nodes at once, and uses the first reply.
     async fn ask_all(&self) -> Result<Arc<Slots>, RedisFailure> {
         let candidates = self.candidates();
-        let down = self.known().down.take();
+        let down = locked(&self.known).down.take();
         let down = down.as_deref();
         let asked = candidates.iter().map(|endpoint| async move {
             let answer = self.ask_one(endpoint).await;
@@ -125,7 +126,7 @@ impl Map {
     async fn ask_one(&self, endpoint: &Endpoint) -> Result<Slots, RedisFailure> {
         let mut request = redis::cmd("CLUSTER");
         request.arg("SLOTS");
-        let node = self.known().nodes.get(endpoint).map(Arc::clone);
+        let node = locked(&self.known).nodes.get(endpoint).map(Arc::clone);
         let answer = match node {
             Some(node) => node.run(&request).await?,
             // It may be a replica, which gets no other requests.
@@ -142,7 +143,7 @@ impl Map {
     }
 
     fn adopt(&self, slots: &Arc<Slots>) {
-        let mut known = self.known();
+        let mut known = locked(&self.known);
         let old = known.slots.replace(Arc::clone(slots));
         let mut gone = Vec::new();
         known.nodes.retain(|endpoint, node| {
@@ -160,10 +161,6 @@ impl Map {
             tracing::debug!("a master of the cluster has been replaced");
             self.shared.events.on_failover();
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

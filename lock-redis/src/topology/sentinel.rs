@@ -1,5 +1,5 @@
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,6 +17,7 @@ use super::sentinel_events::{Following, follow};
 use super::sentinel_reports::{MasterState, Reports, SentinelReport};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{RedisCause, RedisFailure};
+use crate::locked;
 use polylock_core::engine::{Moment, before};
 
 /// The master that Sentinels name.
@@ -92,7 +93,9 @@ impl Sentinel {
 impl Master {
     /// The address of the master that was verified last.
     pub(super) fn address(&self) -> Option<Endpoint> {
-        self.last().as_ref().map(|(endpoint, _)| endpoint.clone())
+        locked(&self.last)
+            .as_ref()
+            .map(|(endpoint, _)| endpoint.clone())
     }
 
     /// Follows a Sentinel that another one reports, unless it is already followed.
@@ -233,13 +236,13 @@ impl Master {
     }
 
     fn known(&self, endpoint: &Endpoint) -> Option<Arc<RedisNode>> {
-        let last = self.last();
+        let last = locked(&self.last);
         let same = last.as_ref().filter(|(known, _)| known == endpoint);
         same.map(|(_, node)| Arc::clone(node))
     }
 
     fn adopt(&self, endpoint: Endpoint, node: &Arc<RedisNode>) {
-        let old = self.last().replace((endpoint, Arc::clone(node)));
+        let old = locked(&self.last).replace((endpoint, Arc::clone(node)));
         if let Some((_, old)) = old
             && !Arc::ptr_eq(&old, node)
         {
@@ -250,11 +253,7 @@ impl Master {
     }
 
     pub(super) fn followed(&self) -> MutexGuard<'_, KnownSentinels> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<(Endpoint, Arc<RedisNode>)>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.followed)
     }
 
     /// Timeout for the replies of the Sentinels and then of a master.

@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -9,6 +9,7 @@ use super::contract::{Call, Done, Topology};
 use super::node::RedisNode;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::RedisFailure;
+use crate::locked;
 
 /// One server at a fixed address.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Standalone {
     }
 
     fn may_hang_up(&self, now: Instant) -> bool {
-        let mut last = self.hung_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = locked(&self.hung_up);
         let may = last.is_none_or(|last| now.duration_since(last) >= HANG_UP_INTERVAL);
         if may {
             *last = Some(now);

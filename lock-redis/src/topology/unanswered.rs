@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::driver::SocketState;
 use super::request;
 use crate::error::Refusal;
+use crate::locked;
 use crate::script::Script;
 use polylock_core::engine::before;
 
@@ -27,13 +28,11 @@ type Kept = Option<Box<(MultiplexedConnection, Arc<SocketState>)>>;
 
 impl Unanswered {
     pub(super) fn keep(&self, connection: MultiplexedConnection, life: Arc<SocketState>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *kept = Some(Box::new((connection, life)));
+        *locked(&self.0) = Some(Box::new((connection, life)));
     }
 
     pub(crate) fn take(&self) -> Self {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Self(Mutex::new(kept.take()))
+        Self(Mutex::new(locked(&self.0).take()))
     }
 
     /// Runs a script behind the request. Does nothing without such a connection, and waits for a reply
