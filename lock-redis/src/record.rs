@@ -95,7 +95,7 @@ impl Server {
         let done = self.explained(&keys, done).await?;
         match &done.value {
             Value::Int(1) => {
-                self.confirm_change(&done, call.wait, self.timeout).await?;
+                self.confirm_change(&done, self.timeout).await?;
                 Ok(WriteReply::Stored)
             }
             Value::Int(0) => {

@@ -171,10 +171,9 @@ impl Server {
     pub(crate) async fn confirm_change(
         &self,
         done: &Done,
-        wait: Option<ReplicaWait>,
         within: Duration,
     ) -> Result<(), RedisFailure> {
-        Self::acknowledged(done, wait)?;
+        Self::acknowledged(done, self.replicas)?;
         self.confirm_master(done, Duration::ZERO, within).await
     }
 
@@ -288,15 +287,10 @@ impl Server {
     ) -> Result<Option<u64>, RedisFailure> {
         let (id, count) = (id.to_hex(), count.to_string());
         let args = [id.as_bytes(), count.as_bytes()];
-        let keys = keys.all();
-        let call = Call {
-            wait: self.replicas,
-            ..Call::script(&RESERVE, &keys, &args)
-        };
-        let done = self.topology.call(call).await?;
+        let done = self.run(&RESERVE, keys, &args, self.replicas).await?;
         let first = reply::optional(&done.value, reply::token)?;
         if first.is_some() {
-            self.confirm_change(&done, call.wait, self.timeout).await?;
+            self.confirm_change(&done, self.timeout).await?;
         }
         Ok(first)
     }
@@ -311,17 +305,12 @@ impl Server {
     ) -> Result<LeaseState, RedisFailure> {
         let (hex, token) = (id.to_hex(), token.to_string());
         let args = [hex.as_bytes(), token.as_bytes()];
-        let keys = keys.all();
-        let call = Call {
-            wait: self.replicas,
-            ..Call::script(&DOWNGRADE, &keys, &args)
-        };
-        let done = self.topology.call(call).await?;
+        let done = self.run(&DOWNGRADE, keys, &args, self.replicas).await?;
         let state = reply::lease_state(&done.value)?;
         let (age, within) = (Duration::ZERO, self.timeout);
         match state {
             LeaseState::Lost(_) => self.confirm_master(&done, age, within).await?,
-            _ => self.confirm_change(&done, call.wait, within).await?,
+            _ => self.confirm_change(&done, within).await?,
         }
         Ok(state)
     }
@@ -348,7 +337,7 @@ impl Server {
         let token = reply::optional(&done.value, reply::token)?;
         let within = self.timeout.min(ttl / 3);
         match token {
-            Some(_) => self.confirm_change(&done, call.wait, within).await?,
+            Some(_) => self.confirm_change(&done, within).await?,
             // A former master does not know what an earlier call has done at its successor.
             None => self.confirm_master(&done, Duration::ZERO, within).await?,
         }
@@ -364,7 +353,7 @@ impl Server {
     ) -> Result<ReleaseReply, RedisFailure> {
         let ticket = ticket.map_or("", |ticket| &**ticket);
         let args = [holder.id(), ticket.as_bytes()];
-        match self.run(&RELEASE, keys, &args).await? {
+        match self.run(&RELEASE, keys, &args, None).await?.value {
             Value::Int(0) => Ok(ReleaseReply::Nothing),
             Value::Int(1) => Ok(ReleaseReply::Lock),
             Value::Int(2) => Ok(ReleaseReply::Granted),
@@ -390,8 +379,8 @@ impl Server {
         keys: &RedisKeys,
         holder: &RedisHolder,
     ) -> Result<Released, RedisFailure> {
-        let reply = self.run(&WITHDRAW, keys, &[holder.id()]).await?;
-        Ok(if reply::flag(&reply)? {
+        let done = self.run(&WITHDRAW, keys, &[holder.id()], None).await?;
+        Ok(if reply::flag(&done.value)? {
             Released::Clean
         } else {
             Released::AlreadyLost
@@ -402,8 +391,8 @@ impl Server {
         &self,
         key: &LockKey,
     ) -> Result<Option<reply::SeenLock>, RedisFailure> {
-        let reply = self.run(&INSPECT, &self.keys(key), &[]).await?;
-        reply::optional(&reply, reply::seen)
+        let done = self.run(&INSPECT, &self.keys(key), &[], None).await?;
+        reply::optional(&done.value, reply::seen)
     }
 
     /// Takes a lock from its holders. Returns what it was, or `None` if it was free.
@@ -413,28 +402,28 @@ impl Server {
         reason: &str,
     ) -> Result<Option<reply::SeenLock>, RedisFailure> {
         let (keys, args) = (self.keys(key), [reason.as_bytes()]);
-        let keys = keys.all();
-        let call = Call {
-            wait: self.replicas,
-            ..Call::script(&BREAK, &keys, &args)
-        };
-        let done = self.topology.call(call).await?;
+        let done = self.run(&BREAK, &keys, &args, self.replicas).await?;
         let broken = reply::optional(&done.value, reply::seen)?;
         // The successor of a former master may still have the lock, and renew it; also if it is free here,
         // because of an earlier call that no replica knows.
-        self.confirm_change(&done, call.wait, self.timeout).await?;
+        self.confirm_change(&done, self.timeout).await?;
         Ok(broken)
     }
 
+    /// Runs a script on the keys of a lock, and waits for replicas.
     pub(crate) async fn run(
         &self,
         script: &'static Script,
         keys: &RedisKeys,
         args: &[&[u8]],
-    ) -> Result<Value, RedisFailure> {
-        let (topology, keys) = (&self.topology, keys.all());
-        let done = topology.call(Call::script(script, &keys, args)).await;
-        Ok(done?.value)
+        wait: Option<ReplicaWait>,
+    ) -> Result<Done, RedisFailure> {
+        let keys = keys.all();
+        let call = Call {
+            wait,
+            ..Call::script(script, &keys, args)
+        };
+        self.topology.call(call).await
     }
 }
 

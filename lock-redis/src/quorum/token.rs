@@ -135,7 +135,8 @@ impl QuorumNode {
         );
         let retention = self.retention.as_bytes();
         let args = [retention, of.holder.id(), token.as_bytes(), last.as_bytes()];
-        match self.server.run(&AGREE, &of.keys, &args).await? {
+        let done = self.server.run(&AGREE, &of.keys, &args, None).await?;
+        match done.value {
             Value::Int(0) => Ok(Raised::NotHeld),
             Value::Int(1) => Ok(Raised::Done),
             reply => reply::token(&reply).map(Raised::Overtaken),
