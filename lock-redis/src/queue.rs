@@ -15,7 +15,7 @@ use crate::lease::RedisLease;
 use crate::lock::RedisClient;
 use crate::notifications::{GrantReceiver, Notification};
 use crate::reply::{AcquireReply, PlainReply};
-use crate::server::{HEARTBEAT_TIMEOUT, MAX_AGE, Position, QueueEntry};
+use crate::server::{HEARTBEAT_TIMEOUT, MAX_AGE, QueueEntry, window};
 
 /// An acquisition that was not granted at once.
 ///
@@ -266,13 +266,11 @@ impl RedisWaiter {
         };
         Some(QueueEntry {
             beat: self.beats.next(sent),
-            position: match self.lease.ticket() {
-                Some(ticket) => Position::Known(Arc::clone(ticket)),
-                None if self.lease.is_under_way() => Position::Unknown,
-                None => Position::None,
+            ticket: match self.lease.ticket() {
+                Some(ticket) => Arc::clone(ticket),
+                None if self.lease.is_under_way() => "?".into(),
+                None => Arc::default(),
             },
-            alive: HEARTBEAT_TIMEOUT,
-            window: window(self.lease.claim.ttl),
             channel,
         })
     }
@@ -417,11 +415,6 @@ const UNRESPONSIVE_LIMIT: Duration = Duration::from_secs(10);
 /// Poll intervals of a waiter without notifications.
 const MIN_POLL: Duration = Duration::from_millis(10);
 const MAX_POLL: Duration = Duration::from_millis(200);
-
-/// The lease of a published grant: the time that a dead waiter costs the next one.
-pub(crate) fn window(ttl: Duration) -> Duration {
-    ttl.min(HEARTBEAT_TIMEOUT)
-}
 
 /// Time between two heartbeats.
 fn heartbeat(ttl: Duration) -> Duration {

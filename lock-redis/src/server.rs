@@ -86,11 +86,8 @@ impl fmt::Debug for RedisHolder {
 #[derive(Clone, Debug)]
 pub(crate) struct QueueEntry {
     pub(crate) beat: u32,
-    pub(crate) position: Position,
-    /// How long the server considers the waiter alive.
-    pub(crate) alive: Duration,
-    /// The lease of a published grant.
-    pub(crate) window: Duration,
+    /// Its place in the queue: empty if it has none, `?` if a request without a reply may have taken one.
+    pub(crate) ticket: QueueTicket,
     /// The channel of the grant; empty for no notification.
     pub(crate) channel: Arc<str>,
 }
@@ -98,15 +95,9 @@ pub(crate) struct QueueEntry {
 /// How long the server considers a waiter alive after a heartbeat.
 pub(crate) const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a waiter knows about its place in the queue.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Position {
-    /// It has none.
-    None,
-    /// A request without a reply may have taken a place.
-    Unknown,
-    /// The one that the server has given.
-    Known(QueueTicket),
+/// The lease of a published grant: the time that a dead waiter costs the next one.
+pub(crate) fn window(ttl: Duration) -> Duration {
+    ttl.min(HEARTBEAT_TIMEOUT)
 }
 
 /// What a release did.
@@ -237,11 +228,7 @@ impl Server {
         unanswered: &Unanswered,
     ) -> Result<AcquireReply, RedisFailure> {
         let (ttl, entry) = (millis(claim.ttl), claim.entry(place));
-        let ticket = match place.map(|place| &place.position) {
-            None | Some(Position::None) => "",
-            Some(Position::Unknown) => "?",
-            Some(Position::Known(ticket)) => &**ticket,
-        };
+        let ticket = place.map_or("", |place| &*place.ticket);
         let keys = claim.keys.all();
         let args = [ttl.as_bytes(), ticket.as_bytes(), entry.as_bytes()];
         let call = Call {
@@ -447,7 +434,7 @@ impl Acquisition {
         match place {
             None => format!("{id}|0|0|0|{mode}|{label}"),
             Some(place) => {
-                let (alive, window) = (whole_millis(place.alive), whole_millis(place.window));
+                let (alive, window) = (millis(HEARTBEAT_TIMEOUT), millis(window(self.ttl)));
                 let QueueEntry { beat, channel, .. } = place;
                 format!("{id}|{alive}|{window}|{beat}|{mode}|{channel}{label}")
             }
