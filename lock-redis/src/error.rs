@@ -165,10 +165,7 @@ impl RedisFailure {
             return RedisCause::Config(message).into();
         }
         match ServerError::try_from(error) {
-            Ok(reply) => Self {
-                outcome_unknown: false,
-                ..Self::refused(&server, reply)
-            },
+            Ok(reply) => Self::refused(&server, reply).cause.into(),
             Err(error) if is_of_tls(&error) => {
                 let source = Arc::new(error);
                 RedisCause::Untrusted { server, source }.into()

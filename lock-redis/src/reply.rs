@@ -137,10 +137,9 @@ pub(crate) fn lease_states(
     server: &Arc<str>,
 ) -> Result<Vec<LeaseReply>, RedisFailure> {
     let read = |state: &Value| match state {
-        Value::ServerError(error) => Ok(Err(RedisFailure {
-            outcome_unknown: true,
-            ..RedisFailure::refused(server, error.clone())
-        })),
+        Value::ServerError(error) => Ok(Err(RedisFailure::refused(server, error.clone())
+            .cause
+            .unknown())),
         state if wants_notes(state) => Ok(Ok(LeaseState::Held)),
         state => lease_state(state).map(Ok),
     };

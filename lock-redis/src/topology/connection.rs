@@ -1,4 +1,3 @@
-use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -318,13 +317,5 @@ impl Drop for PendingReply<'_> {
         if let Some(unanswered) = self.unanswered {
             unanswered.keep(self.socket.redis.clone(), Arc::clone(life));
         }
-    }
-}
-
-impl fmt::Debug for RedisConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisConnection")
-            .field("server", &self.connector.server)
-            .finish_non_exhaustive()
     }
 }

@@ -164,10 +164,7 @@ impl RedisNode {
             (_, Some(Value::Int(acks))) => u32::try_from(acks).unwrap_or(0),
             (_, Some(Value::ServerError(_))) if !is_written => 0,
             (_, Some(Value::ServerError(error))) => {
-                return Err(RedisFailure {
-                    outcome_unknown: true,
-                    ..RedisFailure::refused(self.server(), error)
-                });
+                return Err(RedisFailure::refused(self.server(), error).cause.unknown());
             }
             _ => return Err(self.malformed("WAIT")),
         };
@@ -213,10 +210,8 @@ impl RedisNode {
             request.arg(cursor).arg("MATCH").arg(pattern);
             request.arg("COUNT").arg(KEYS_AT_ONCE);
             let page = redis::from_redis_value(self.run(&request).await?);
-            let (next, found): (u64, Vec<Vec<u8>>) = page.map_err(|error| RedisFailure {
-                outcome_unknown: false,
-                ..self.malformed(&format!("SCAN: {error}"))
-            })?;
+            let (next, found): (u64, Vec<Vec<u8>>) = page
+                .map_err(|error| RedisCause::malformed(self.server(), format!("SCAN: {error}")))?;
             keys.extend(found);
             if next == 0 {
                 return Ok(());
