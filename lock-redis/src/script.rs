@@ -23,8 +23,7 @@ impl fmt::Debug for Script {
 }
 
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $constant:ident = $name:literal: $($part:literal),+;)*) => {$(
-        $(#[$doc])*
+    ($($constant:ident = $name:literal: $($part:literal),+;)*) => {$(
         pub(crate) static $constant: Script = {
             const TEXT: &str = concat!($(include_str!(concat!("scripts/", $part, ".lua"))),+);
             Script {
@@ -36,34 +35,21 @@ macro_rules! scripts {
     )*};
 }
 
+// The file of its name says what each does, gets and gives.
 scripts! {
-    /// Acquires the lock or a place in its queue, and is the heartbeat of both.
     ACQUIRE = "acquire": "holders", "queue", "acquire";
-    /// Gives a held lock another id.
     ADOPT = "adopt": "holders", "queue", "places", "adopt";
-    /// Compares the known ages of a run of the server.
     AGE = "age": "age";
-    /// Takes the lock from its holders.
     BREAK = "break": "holders", "queue", "inspect", "places", "break";
-    /// Makes an exclusive holder a shared one.
     DOWNGRADE = "downgrade": "holders", "queue", "downgrade";
-    /// Names the types of keys, one of which is not part of a lock.
     TYPES = "types": "types";
-    /// Shows the lock.
     INSPECT = "inspect": "holders", "queue", "inspect", "inspect.return";
-    /// Records a token that several nodes agree on.
     AGREE = "agree": "holders", "agree";
-    /// Stores the record of a key.
     RECORD = "record": "record";
-    /// Releases the lock, or leaves its queue, and grants it to the first waiter.
     RELEASE = "release": "release", "holders", "queue", "release.rest";
-    /// Extends leases.
     RENEW = "renew": "renew";
-    /// Draws tokens for hand-overs.
     RESERVE = "reserve": "holders", "queue", "reserve";
-    /// Takes the vote of one of several nodes.
     VOTE = "vote": "holders", "vote";
-    /// Withdraws the vote of one of several nodes.
     WITHDRAW = "withdraw": "holders", "withdraw";
 }
 
