@@ -106,23 +106,18 @@ impl ServerFacts {
     }
 
     fn setting(&mut self, said: NodeReply) {
-        let Ok(mut values) = from_redis_value::<HashMap<String, String>>(said.value) else {
+        let Ok(values) = from_redis_value::<HashMap<String, String>>(said.value) else {
             return;
         };
-        if let Some(points) = values.remove("save") {
-            self.has_snapshots = Some(!points.is_empty());
-        }
-        if let Some(fsync) = values.remove("appendfsync") {
-            self.fsync = Some(fsync);
-        }
-        if let Some(skips) = values.remove("no-appendfsync-on-rewrite") {
-            self.skips_fsync = Some(skips != "no");
-        }
-        if let Some(count) = values.remove("min-replicas-to-write") {
-            self.min_replicas = count.parse().ok();
-        }
-        if let Some(seconds) = values.remove("min-replicas-max-lag") {
-            self.max_lag = seconds.parse().ok();
+        for (name, value) in values {
+            match name.as_str() {
+                "save" => self.has_snapshots = Some(!value.is_empty()),
+                "appendfsync" => self.fsync = Some(value),
+                "no-appendfsync-on-rewrite" => self.skips_fsync = Some(value != "no"),
+                "min-replicas-to-write" => self.min_replicas = value.parse().ok(),
+                "min-replicas-max-lag" => self.max_lag = value.parse().ok(),
+                _ => {}
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::error::{RedisCause, RedisFailure};
 use crate::topology::Topology;
 
 use self::facts::ask;
-use self::server::{RULES, Wanted};
+use self::server::RULES;
 
 pub(crate) use self::facts::ServerFacts;
 
@@ -38,8 +38,7 @@ pub(crate) async fn look(
         servers.push(ServerFacts::default());
     }
     let of_one = |facts: &ServerFacts| {
-        let input = (facts.clone(), Wanted::of(config));
-        let checks = HealthRule::check_all(RULES, &input);
+        let checks = HealthRule::check_all(RULES, &(facts.clone(), config.clone()));
         (Arc::clone(&facts.server), checks)
     };
     let checks = merged(servers.iter().map(of_one).collect());

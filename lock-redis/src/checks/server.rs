@@ -8,23 +8,8 @@ use polylock_core::{HealthRule, RuleOutcome, Status};
 use super::facts::ServerFacts;
 use crate::config::{RedisConfig, Servers};
 
-/// What the configuration says about a server.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
-    pub(super) quorum: bool,
-    pub(super) replica_acks: u32,
-}
-
-impl Wanted {
-    pub(super) fn of(config: &RedisConfig) -> Self {
-        Self {
-            quorum: matches!(config.servers, Servers::Quorum(_)),
-            replica_acks: config.replica_acks,
-        }
-    }
-}
-
-pub(super) const RULES: &[HealthRule<(ServerFacts, Wanted)>] = &[
+/// Judges what a server says about itself, by the configuration.
+pub(super) const RULES: &[HealthRule<(ServerFacts, RedisConfig)>] = &[
     HealthRule {
         id: "replica",
         rule: |(facts, _)| match facts.role.as_deref() {
@@ -89,7 +74,7 @@ pub(super) const RULES: &[HealthRule<(ServerFacts, Wanted)>] = &[
     },
     HealthRule {
         id: "replication",
-        rule: |(facts, wanted)| match (facts.replicas, wanted.replica_acks) {
+        rule: |(facts, config)| match (facts.replicas, config.replica_acks) {
             (Some(replicas), acks) if acks > replicas => error(format!(
                 "min-replica-acks is {acks} and the master has {replicas} replicas"
             )),
@@ -100,20 +85,20 @@ pub(super) const RULES: &[HealthRule<(ServerFacts, Wanted)>] = &[
     },
     HealthRule {
         id: "replication",
-        rule: |(facts, wanted)| unwaited(facts, wanted).filter(|_| !wanted.quorum),
+        rule: |(facts, config)| unwaited(facts, config).filter(|_| !is_quorum(config)),
         impact: FAILOVER,
         fix: "set min-replica-acks=1, and min-replicas-to-write on the server",
     },
     HealthRule {
         id: "replication",
-        rule: |(facts, wanted)| unwaited(facts, wanted).filter(|_| wanted.quorum),
+        rule: |(facts, config)| unwaited(facts, config).filter(|_| is_quorum(config)),
         impact: FAILOVER,
         fix: "promote no replica of a quorum: the other masters stand in for one that fails",
     },
     HealthRule {
         id: "replication",
-        rule: |(facts, wanted)| {
-            let (acks, replicas) = (wanted.replica_acks, facts.replicas);
+        rule: |(facts, config)| {
+            let (acks, replicas) = (config.replica_acks, facts.replicas);
             let waits = |n| format!("a grant waits for {acks} of {n} replicas");
             match (replicas, facts.min_replicas, facts.max_lag) {
                 (None, ..) => not_told(INFO),
@@ -161,9 +146,13 @@ pub(super) const RULES: &[HealthRule<(ServerFacts, Wanted)>] = &[
     },
 ];
 
-fn unwaited(facts: &ServerFacts, wanted: &Wanted) -> RuleOutcome {
+fn is_quorum(config: &RedisConfig) -> bool {
+    matches!(config.servers, Servers::Quorum(_))
+}
+
+fn unwaited(facts: &ServerFacts, config: &RedisConfig) -> RuleOutcome {
     let has_replicas = facts.replicas.is_some_and(|replicas| replicas > 0);
-    (has_replicas && wanted.replica_acks == 0).then_some((
+    (has_replicas && config.replica_acks == 0).then_some((
         Status::Warning,
         "the master has replicas and does not wait for them".into(),
     ))

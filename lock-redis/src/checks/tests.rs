@@ -27,17 +27,16 @@ fn good() -> ServerFacts {
     }
 }
 
-const ALONE: Wanted = Wanted {
-    quorum: false,
-    replica_acks: 0,
-};
-
-fn all(facts: &ServerFacts, wanted: Wanted) -> Vec<HealthCheck> {
-    HealthRule::check_all(RULES, &(facts.clone(), wanted))
+/// A configuration that waits for so many replicas.
+fn waiting_for(replica_acks: u32) -> RedisConfig {
+    RedisConfig {
+        replica_acks,
+        ..RedisConfig::new("a", 1)
+    }
 }
 
-fn faults(facts: &ServerFacts, wanted: Wanted) -> Vec<HealthCheck> {
-    let mut found = all(facts, wanted);
+fn faults(facts: &ServerFacts, config: RedisConfig) -> Vec<HealthCheck> {
+    let mut found = HealthRule::check_all(RULES, &(facts.clone(), config));
     found.retain(HealthCheck::is_fault);
     found
 }
@@ -65,7 +64,7 @@ fn each_fault_is_found_by_itself() {
     for (change, expected) in cases {
         let mut facts = good();
         change(&mut facts);
-        let found = faults(&facts, ALONE);
+        let found = faults(&facts, waiting_for(0));
         match expected.split_once(": ") {
             None => assert_eq!(found, []),
             Some((id, says)) => {
@@ -81,10 +80,6 @@ fn each_fault_is_found_by_itself() {
 fn a_grant_and_its_server_wait_for_replicas() {
     let mut facts = good();
     facts.replicas = Some(2);
-    let wanted = |replica_acks| Wanted {
-        replica_acks,
-        ..ALONE
-    };
     for (least, lag, says) in [
         (None, None, None),
         (Some(2), Some(10), None),
@@ -95,19 +90,15 @@ fn a_grant_and_its_server_wait_for_replicas() {
         (Some(2), Some(60), Some("min-replicas-max-lag is 60 s")),
     ] {
         (facts.min_replicas, facts.max_lag) = (least, lag);
-        let found = faults(&facts, wanted(2));
+        let found = faults(&facts, waiting_for(2));
         let summary = found.first().map(|health| health.summary.as_ref());
         let is_so = summary.map(|summary| summary.contains(says.unwrap_or("-")));
         assert_eq!(is_so, says.map(|_| true), "{least:?} {lag:?}: {found:?}");
     }
-    let found = faults(&facts, wanted(3));
+    let found = faults(&facts, waiting_for(3));
     assert!(found[0].summary.contains("has 2 replicas"));
     assert_eq!(found[0].status, Status::Error);
-    let of_quorum = Wanted {
-        quorum: true,
-        ..ALONE
-    };
-    let found = faults(&facts, of_quorum);
+    let found = faults(&facts, RedisConfig::quorum([("a", 1)]));
     assert!(found[0].fix.contains("promote no replica"));
 }
 
