@@ -149,28 +149,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_tokens_of_a_majority_need_no_second_round() {
-        let mut agreement = Agreement::new(5, 0);
-        agreement.recorded(0, 7);
-        agreement.recorded(4, 7);
-        assert!(!agreement.is_reached());
-        agreement.recorded(2, 7);
-        assert_eq!((agreement.token, agreement.is_reached()), (7, true));
-    }
-
-    #[test]
-    fn the_largest_token_is_recorded_by_a_majority() {
-        let mut agreement = Agreement::new(3, 0);
-        agreement.recorded(0, 7);
-        agreement.recorded(1, 9);
-        assert_eq!((agreement.token, agreement.is_reached()), (9, false));
-        let behind: Vec<_> = (0..3).filter(|n| agreement.is_behind(*n)).collect();
-        assert_eq!(behind, [0, 2]);
-        agreement.recorded(0, 9);
-        assert_eq!((agreement.token, agreement.is_reached()), (9, true));
-    }
-
-    #[test]
     fn a_node_that_is_beyond_the_token_makes_it_larger() {
         let mut agreement = Agreement::new(3, 0);
         agreement.recorded(0, 7);
