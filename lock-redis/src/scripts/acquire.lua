@@ -13,16 +13,7 @@ end
 local ticket = from ~= '' and ticket_of(id, from, to)
 
 local function queued(first)
-  local next = -1
-  if first == ticket then
-    local as = held()
-    if as == 'x' then
-      next = call('PTTL', LOCK)
-    elseif as then
-      next = tonumber(call('ZRANGE', LOCK, 0, 0, 'WITHSCORES')[2]) - now()
-    end
-  end
-  return { 'queued', next, ticket }
+  return { 'queued', first == ticket and free_in() or -1, ticket }
 end
 
 if is_holder(id) then
@@ -61,7 +52,9 @@ if ticket then
   if first and first[1] == ticket then
     bury(ticket)
     if begins then
-      forget_waiters(10 * alive)
+      -- A QUEUE that ends by time leaves the heartbeats of its last waiters, and NOTES of a lock with several
+      -- holders in steady use never end by time alone.
+      forget('w:', 10 * alive)
     end
   end
   return queued(first and first[1])

@@ -32,17 +32,24 @@ local function keep_notes(ms)
   end
 end
 
+-- Forgets the notes of a kind; with `ms`, those alone that begin with a time so many milliseconds ago.
+local function forget(kind, ms)
+  for _, field in ipairs(call('HKEYS', NOTES)) do
+    if string.sub(field, 1, 2) == kind then
+      local time = ms and string.match(call('HGET', NOTES, field), '^%d+')
+      if not ms or time and time + ms < now() then
+        call('HDEL', NOTES, field)
+      end
+    end
+  end
+end
+
 -- Forgets locks that were broken so long ago that no holder asks for the reason any more. NOTES of a
 -- lock in steady use never end by time alone.
 local function forget_broken()
   local until_ = tonumber(call('HGET', NOTES, 'b:') or math.huge)
-  if until_ > now() then
-    return
-  end
-  for _, field in ipairs(call('HKEYS', NOTES)) do
-    if string.sub(field, 1, 2) == 'b:' then
-      call('HDEL', NOTES, field)
-    end
+  if until_ <= now() then
+    forget('b:')
   end
 end
 
@@ -124,13 +131,8 @@ end
 
 -- Forgets holders whose leases ended together with LOCK. "h:" says that there were any.
 local function forget_holders()
-  if call('HDEL', NOTES, 'h:') == 0 then
-    return
-  end
-  for _, field in ipairs(call('HKEYS', NOTES)) do
-    if string.sub(field, 1, 2) == 'h:' then
-      call('HDEL', NOTES, field)
-    end
+  if call('HDEL', NOTES, 'h:') == 1 then
+    forget('h:')
   end
 end
 
@@ -152,6 +154,15 @@ local function is_holder(id)
     return string.sub(detail, 1, 33) == id .. '|'
   end
   return as and call('ZSCORE', LOCK, id)
+end
+
+-- The ms until LOCK comes free by time alone; nil if it is free.
+local function free_in()
+  local as = held()
+  if as == 'x' then
+    return call('PTTL', LOCK)
+  end
+  return as and tonumber(call('ZRANGE', LOCK, 0, 0, 'WITHSCORES')[2]) - now()
 end
 
 -- Makes `id` a holder of a lock that admits it.

@@ -75,19 +75,6 @@ local function bury(first)
   end
 end
 
--- Forgets heartbeats that are so many milliseconds old. A QUEUE that ends by time leaves those of its last
--- waiters, and NOTES of a lock with several holders in steady use never end by time alone.
-local function forget_waiters(ms)
-  for _, field in ipairs(call('HKEYS', NOTES)) do
-    if string.sub(field, 1, 2) == 'w:' then
-      local last = string.match(call('HGET', NOTES, field), '^%d+')
-      if last and last + ms < now() then
-        call('HDEL', NOTES, field)
-      end
-    end
-  end
-end
-
 -- Grants the lock to waiters in the order of their arrival, for as long as it admits them, and
 -- publishes it. Removes waiters whose heartbeat is overdue, and entries of `gone`, the id that is released.
 -- `entry` is the first one, if it is known. `me` needs no message; gives its token.

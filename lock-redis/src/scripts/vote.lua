@@ -59,12 +59,8 @@ if admits(mode) then
   call('SET', TOKENS, string.format('%016.0f|%s', top, id), 'PX', ARGV[1])
   return token
 end
-local as = held()
-if as == 's' and mode == 'x' and claim then
+if held() == 's' and mode == 'x' and claim then
   call('HSET', NOTES, 'claim', string.format('%.0f|%s', now() + tonumber(claim), waiter))
   keep_notes(tonumber(claim))
 end
-if as == 'x' then
-  return {'held', call('PTTL', LOCK)}
-end
-return {'held', tonumber(call('ZRANGE', LOCK, 0, 0, 'WITHSCORES')[2]) - now()}
+return {'held', free_in()}

@@ -18,11 +18,7 @@ keep_notes(60000)
 forget_broken()
 -- NOTES of a lock in steady use never end by time alone; "g:" has the time of the last look.
 if now() - tonumber(call('HGET', NOTES, 'g:') or 0) > 60000 then
-  for _, field in ipairs(call('HKEYS', NOTES)) do
-    if string.sub(field, 1, 2) == 'g:' and now() - tonumber(call('HGET', NOTES, field)) > 60000 then
-      call('HDEL', NOTES, field)
-    end
-  end
+  forget('g:', 60000)
   call('HSET', NOTES, 'g:', now())
 end
 return 0
