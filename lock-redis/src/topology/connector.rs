@@ -10,6 +10,7 @@ use redis::{
 use tokio::time::timeout;
 
 use super::driver::{self, SocketState};
+#[cfg(feature = "tls")]
 use super::tls::RedisCertificates;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{RedisCause, RedisFailure, Refusal};
@@ -17,6 +18,7 @@ use crate::error::{RedisCause, RedisFailure, Refusal};
 /// How to connect to servers of one kind.
 #[derive(Clone, Debug)]
 pub(super) struct Connectors {
+    #[cfg(feature = "tls")]
     certificates: Option<RedisCertificates>,
     /// Of the application's client.
     address: Option<ConnectionAddr>,
@@ -29,12 +31,20 @@ pub(super) struct Connectors {
 
 impl Connectors {
     pub(super) fn new(config: &RedisConfig) -> Result<Self, RedisFailure> {
+        #[cfg(not(feature = "tls"))]
+        if config.tls.is_some() {
+            let message = "this program is built without the feature \"tls\" of polylock-redis";
+            return Err(RedisCause::Config(message.to_owned()).into());
+        }
+        #[cfg(feature = "tls")]
+        let certificates = config
+            .tls
+            .as_ref()
+            .map(RedisCertificates::read)
+            .transpose()?;
         Ok(Self {
-            certificates: config
-                .tls
-                .as_ref()
-                .map(RedisCertificates::read)
-                .transpose()?,
+            #[cfg(feature = "tls")]
+            certificates,
             address: config.client_address.clone(),
             login: config.login.clone(),
             database: config.database,
@@ -106,10 +116,11 @@ impl Connectors {
             .map_err(wrong)?
             .set_redis_settings(redis)
             .set_tcp_settings(driver::tcp_settings(self.timeout));
-        match (endpoint, &self.certificates) {
-            (Endpoint::Tcp { host, port }, Some(tls)) => tls.client(host, *port, info),
-            _ => Ok(Client::open(info).map_err(wrong)?),
+        #[cfg(feature = "tls")]
+        if let (Endpoint::Tcp { host, port }, Some(tls)) = (endpoint, &self.certificates) {
+            return tls.client(host, *port, info);
         }
+        Ok(Client::open(info).map_err(wrong)?)
     }
 }
 

@@ -19,6 +19,7 @@ mod slots;
 mod standalone;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(feature = "tls")]
 mod tls;
 mod unanswered;
 

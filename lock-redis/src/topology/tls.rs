@@ -1,95 +1,59 @@
-#[cfg(feature = "tls")]
-pub(super) use self::rustls::RedisCertificates;
-#[cfg(not(feature = "tls"))]
-pub(super) use self::without::RedisCertificates;
+use std::path::Path;
 
-#[cfg(feature = "tls")]
-mod rustls {
-    use std::path::Path;
+use polylock_core::TlsFiles;
+use redis::{Client, ConnectionAddr, ConnectionInfo, TlsCertificates};
 
-    use polylock_core::TlsFiles;
-    use redis::{Client, ConnectionAddr, ConnectionInfo, TlsCertificates};
+use crate::error::{RedisCause, RedisFailure};
 
-    use crate::error::{RedisCause, RedisFailure};
+/// How servers are verified, and the certificate that they get.
+#[derive(Clone, Debug)]
+pub(super) struct RedisCertificates(TlsCertificates);
 
-    /// How servers are verified, and the certificate that they get.
-    #[derive(Clone, Debug)]
-    pub(in crate::topology) struct RedisCertificates(TlsCertificates);
-
-    impl RedisCertificates {
-        pub(in crate::topology) fn read(tls: &TlsFiles) -> Result<Self, RedisFailure> {
-            choose_provider();
-            let client_tls = match &tls.identity {
-                None => None,
-                Some((cert, key)) => Some(redis::ClientTlsConfig {
-                    client_cert: read(cert)?,
-                    client_key: read(key)?,
-                }),
-            };
-            let root_cert = tls.ca.as_deref().map(read).transpose()?;
-            Ok(Self(TlsCertificates {
-                client_tls,
-                root_cert,
-            }))
-        }
-
-        pub(in crate::topology) fn client(
-            &self,
-            host: &str,
-            port: u16,
-            info: ConnectionInfo,
-        ) -> Result<Client, RedisFailure> {
-            let address = ConnectionAddr::TcpTls {
-                host: host.to_owned(),
-                port,
-                insecure: false,
-                tls_params: None,
-            };
-            Client::build_with_tls(info.set_addr(address), self.0.clone()).map_err(|error| {
-                RedisCause::Config(format!("the TLS files are of no use: {error}")).into()
-            })
-        }
+impl RedisCertificates {
+    pub(super) fn read(tls: &TlsFiles) -> Result<Self, RedisFailure> {
+        choose_provider();
+        let client_tls = match &tls.identity {
+            None => None,
+            Some((cert, key)) => Some(redis::ClientTlsConfig {
+                client_cert: read(cert)?,
+                client_key: read(key)?,
+            }),
+        };
+        let root_cert = tls.ca.as_deref().map(read).transpose()?;
+        Ok(Self(TlsCertificates {
+            client_tls,
+            root_cert,
+        }))
     }
 
-    fn read(path: &Path) -> Result<Vec<u8>, RedisFailure> {
-        std::fs::read(path).map_err(|error| {
-            RedisCause::Config(format!("the TLS file {path:?} cannot be read: {error}")).into()
+    pub(super) fn client(
+        &self,
+        host: &str,
+        port: u16,
+        info: ConnectionInfo,
+    ) -> Result<Client, RedisFailure> {
+        let address = ConnectionAddr::TcpTls {
+            host: host.to_owned(),
+            port,
+            insecure: false,
+            tls_params: None,
+        };
+        Client::build_with_tls(info.set_addr(address), self.0.clone()).map_err(|error| {
+            RedisCause::Config(format!("the TLS files are of no use: {error}")).into()
         })
-    }
-
-    /// rustls panics if a program is built with several providers and selects none.
-    fn choose_provider() {
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Fails if another thread has selected one meanwhile, which is fine.
-            drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        }
     }
 }
 
-#[cfg(not(feature = "tls"))]
-mod without {
-    use polylock_core::TlsFiles;
-    use redis::{Client, ConnectionInfo};
+fn read(path: &Path) -> Result<Vec<u8>, RedisFailure> {
+    std::fs::read(path).map_err(|error| {
+        RedisCause::Config(format!("the TLS file {path:?} cannot be read: {error}")).into()
+    })
+}
 
-    use crate::error::{RedisCause, RedisFailure};
-
-    /// There are none without the feature.
-    #[derive(Clone, Debug)]
-    pub(in crate::topology) enum RedisCertificates {}
-
-    impl RedisCertificates {
-        pub(in crate::topology) fn read(_: &TlsFiles) -> Result<Self, RedisFailure> {
-            let message = "this program is built without the feature \"tls\" of polylock-redis";
-            Err(RedisCause::Config(message.to_owned()).into())
-        }
-
-        pub(in crate::topology) fn client(
-            &self,
-            _: &str,
-            _: u16,
-            _: ConnectionInfo,
-        ) -> Result<Client, RedisFailure> {
-            match *self {}
-        }
+/// rustls panics if a program is built with several providers and selects none.
+fn choose_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Fails if another thread has selected one meanwhile, which is fine.
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     }
 }
