@@ -1,7 +1,6 @@
 //! The reports of the Sentinels about the master, and their implications.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,15 +49,10 @@ impl Reports {
         // Those that were replaced must not count for ever.
         self.by_sentinel
             .retain(|_, old| report.asked.since(old.asked) < MEMORY);
-        match self.by_sentinel.entry(sentinel) {
-            // If a Sentinel is queried at two addresses, one reply can overtake the other.
-            Entry::Occupied(mut last) if last.get().asked <= report.asked => {
-                last.insert(report);
-            }
-            Entry::Occupied(_) => {}
-            Entry::Vacant(first) => {
-                first.insert(report);
-            }
+        // If a Sentinel is queried at two addresses, one reply can overtake the other.
+        let last = self.by_sentinel.get(&sentinel);
+        if last.is_none_or(|last| last.asked <= report.asked) {
+            self.by_sentinel.insert(sentinel, report);
         }
     }
 
