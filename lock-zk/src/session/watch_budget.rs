@@ -54,31 +54,24 @@ impl WatchBudget {
 mod tests {
     use super::*;
 
+    type Reserve = fn(&WatchBudget, &str) -> Option<OwnedSemaphorePermit>;
+
+    /// And holders for waiters; what ends makes room.
     #[test]
     fn waiters_leave_room_for_holders() {
-        let budget = WatchBudget::of("/locks");
+        let (waiter, holder): (Reserve, Reserve) =
+            (WatchBudget::for_waiter, WatchBudget::for_holder);
         let path = "x".repeat(1018);
-        let waiters: Vec<_> = std::iter::from_fn(|| budget.for_waiter(&path)).collect();
-        assert_eq!(waiters.len(), 48);
-        let holders: Vec<_> = std::iter::from_fn(|| budget.for_holder(&path)).collect();
-        assert_eq!(holders.len(), 48);
-        drop(holders);
-        assert!(budget.for_waiter(&path).is_none());
-        drop(waiters);
-        assert!(budget.for_waiter(&path).is_some());
-    }
-
-    #[test]
-    fn holders_leave_room_for_waiters_and_what_ends_makes_room() {
-        let budget = WatchBudget::of("/locks");
-        let path = "x".repeat(1018);
-        let holders: Vec<_> = std::iter::from_fn(|| budget.for_holder(&path)).collect();
-        assert_eq!(holders.len(), 48);
-        let waiters: Vec<_> = std::iter::from_fn(|| budget.for_waiter(&path)).collect();
-        assert_eq!(waiters.len(), 48);
-        drop(waiters);
-        assert!(budget.for_holder(&path).is_none());
-        drop(holders);
-        assert!(budget.for_holder(&path).is_some());
+        for (first, second) in [(waiter, holder), (holder, waiter)] {
+            let budget = WatchBudget::of("/locks");
+            let [all, others] = [first, second].map(|reserve| -> Vec<_> {
+                std::iter::from_fn(|| reserve(&budget, &path)).collect()
+            });
+            assert_eq!((all.len(), others.len()), (48, 48));
+            drop(others);
+            assert!(first(&budget, &path).is_none());
+            drop(all);
+            assert!(first(&budget, &path).is_some());
+        }
     }
 }
