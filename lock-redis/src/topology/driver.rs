@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 #[cfg(unix)]
 use tokio::net::UnixStream;
 use tokio::net::{TcpStream, lookup_host};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 /// State shared by all users of one socket. The last of them closes the socket.
 #[derive(Debug, Default)]
@@ -27,16 +27,8 @@ pub(super) struct SocketState {
     pub(super) answers: AtomicU64,
     /// How many requests wait for their answers.
     pub(super) under_way: AtomicUsize,
-    task: OnceLock<DriverTask>,
-}
-
-#[derive(Debug)]
-struct DriverTask(AbortHandle);
-
-impl Drop for DriverTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    /// The task that drives the socket, which ends with it.
+    task: OnceLock<JoinSet<()>>,
 }
 
 /// Connects. Tasks that share the `life` of the socket send their requests in one write.
@@ -94,7 +86,8 @@ async fn drive(
     };
     let mut driver = Box::pin(driver);
     let mut has_yielded = false;
-    let task = tokio::spawn(poll_fn(move |context| {
+    let mut task = JoinSet::new();
+    task.spawn(poll_fn(move |context| {
         // Yields to the tasks that are ready, so that their requests leave in the same write. tokio
         // polls a task woken by another before all others, which would cause one write for each request.
         has_yielded = !has_yielded && is_shared();
@@ -104,7 +97,7 @@ async fn drive(
         }
         driver.as_mut().poll(context)
     }));
-    life.task.get_or_init(|| DriverTask(task.abort_handle()));
+    life.task.get_or_init(|| task);
     Ok(connection)
 }
 
