@@ -21,14 +21,6 @@ pub(crate) type Lost<'a> = dyn Fn(LeaseId, LostReason) + Send + Sync + 'a;
 /// Returns `<token>|<held for (ms)>` of a lease if the server does not know it yet.
 pub(crate) type Note<'a> = dyn Fn(LeaseId) -> Option<String> + Send + Sync + 'a;
 
-/// The keys of a lock that a renewal uses.
-#[derive(Clone, Copy, Debug)]
-enum RenewalKeys {
-    /// The LOCK of a single lease: the reply does not say whether it was broken.
-    Lock,
-    LockAndNotes,
-}
-
 impl Server {
     /// Extends leases in as few calls as the slots of their keys allow. Reports each loss to `lost` once its
     /// server is confirmed, because the other calls take longer.
@@ -67,25 +59,21 @@ impl Server {
             let wait = self.replicas.filter(|_| self.wants_proof());
             let wait = wait.map(|(acks, longest)| (acks, longest.min(left / 2)));
             // A cluster refuses several keys, some of which are missing, while it moves their slot.
-            let scope = match self.topology.one_slot() {
-                true => RenewalKeys::LockAndNotes,
-                false => RenewalKeys::Lock,
-            };
-            let mut extended = self.extend_with(due, scope, note, wait).await;
-            if let (RenewalKeys::Lock, Ok((states, done))) = (scope, &mut extended) {
+            let has_notes = self.topology.one_slot();
+            let notes = if has_notes { notes_of(due) } else { Vec::new() };
+            let (mut states, done) = self.extend_with(due, &notes, note, wait).await?;
+            if !has_notes {
                 let left = limit.saturating_duration_since(Instant::now());
                 let within = (left / 2).min(Duration::from_millis(250));
-                self.find_broken(due, states, within).await;
+                self.find_broken(due, &mut states, within).await;
                 if reply::have_notes_to_keep(&done.value) {
                     self.keep_notes(due, within).await;
                 }
             }
-            (wait, extended)
+            Ok::<_, RedisFailure>((wait, states, done))
         };
-        let extended = match timeout_at(limit, extending).await {
-            Ok((wait, extended)) => extended.map(|(states, done)| (wait, states, done)),
-            Err(_) => Err(RedisCause::LateRenewal.unknown()),
-        };
+        let extended = timeout_at(limit, extending).await;
+        let extended = extended.unwrap_or_else(|_| Err(RedisCause::LateRenewal.unknown()));
         let (wait, states, done) = match extended {
             Ok(extended) => extended,
             Err(failure) => return due.iter().map(|_| Err(failure.clone())).collect(),
@@ -125,8 +113,10 @@ impl Server {
         &self,
         due: &[RenewalRequest],
     ) -> Result<Vec<LeaseReply>, RedisFailure> {
-        let scope = RenewalKeys::LockAndNotes;
-        Ok(self.extend_with(due, scope, &|_| None, None).await?.0)
+        let (states, _) = self
+            .extend_with(due, &notes_of(due), &|_| None, None)
+            .await?;
+        Ok(states)
     }
 
     /// Finds out which of the leases that are lost were broken by an administrator.
@@ -141,9 +131,7 @@ impl Server {
             return;
         }
         // A lost lease is not extended.
-        let scope = RenewalKeys::LockAndNotes;
-        let found = timeout(within, self.extend_with(due, scope, &|_| None, None)).await;
-        let Ok(Ok((found, _))) = found else {
+        let Ok(Ok(found)) = timeout(within, self.extend(due)).await else {
             return;
         };
         for (state, found) in states.iter_mut().zip(found) {
@@ -163,20 +151,17 @@ impl Server {
         }
     }
 
+    /// `notes` are those of all leases, or none for a single one: then the reply does not say whether it was
+    /// broken.
     async fn extend_with(
         &self,
         due: &[RenewalRequest],
-        scope: RenewalKeys,
+        notes: &[Vec<u8>],
         note: &Note<'_>,
         wait: Option<(u32, Duration)>,
     ) -> Result<(Vec<LeaseReply>, Done), RedisFailure> {
-        let notes: Vec<Vec<u8>> = match scope {
-            RenewalKeys::Lock => {
-                debug_assert!(due.len() == 1, "BUG: several leases without their notes");
-                Vec::new()
-            }
-            RenewalKeys::LockAndNotes => due.iter().map(|one| RedisKeys::notes(&one.key)).collect(),
-        };
+        let is_right = notes.len() == due.len() || due.len() == 1;
+        debug_assert!(is_right, "BUG: several leases without their notes");
         let mut keys = Vec::with_capacity(due.len() + notes.len());
         for (n, one) in due.iter().enumerate() {
             keys.push(one.key.as_bytes());
@@ -200,6 +185,10 @@ impl Server {
         let states = reply::lease_states(&done.value, due.len(), &done.server)?;
         Ok((states, done))
     }
+}
+
+fn notes_of(due: &[RenewalRequest]) -> Vec<Vec<u8>> {
+    due.iter().map(|one| RedisKeys::notes(&one.key)).collect()
 }
 
 /// For how long renewals keep notes: an hour longer than the longest lease, as `renew.lua` does.
