@@ -55,12 +55,12 @@ pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, Command
             && let Some(first) = reports.first()
         {
             let have_locked = first.has_locked() && report.has_locked();
-            report.add(match have_locked {
+            report.checks.push(match have_locked {
                 true => Box::pin(same_locks::check(&urls[0], url)).await,
                 false => same_locks::not_checked(),
             });
         }
-        report.accept(&args.accept);
+        report.accepted.clone_from(&args.accept);
         if !app.wants_json() {
             print(&report.page(!reports.is_empty()))?;
         }

@@ -19,15 +19,11 @@ pub(super) struct DoctorReport {
     url: String,
     /// Its scheme; none if the URL cannot be read.
     backend: Option<String>,
-    entries: Vec<CheckEntry>,
+    pub(super) checks: Vec<HealthCheck>,
+    /// Names of checks whose warnings the user accepts. Not errors: an accepted risk is not a lock that
+    /// fails.
+    pub(super) accepted: Vec<String>,
     pub(super) advice: Option<Advice>,
-}
-
-/// A result, and whether the user accepts it.
-#[derive(Debug)]
-struct CheckEntry {
-    check: HealthCheck,
-    is_accepted: bool,
 }
 
 impl DoctorReport {
@@ -35,16 +31,10 @@ impl DoctorReport {
         Self {
             url,
             backend,
-            entries: Vec::new(),
+            checks: Vec::new(),
+            accepted: Vec::new(),
             advice: None,
         }
-    }
-
-    pub(super) fn add(&mut self, check: HealthCheck) {
-        self.entries.push(CheckEntry {
-            check,
-            is_accepted: false,
-        });
     }
 
     /// Whether locks were acquired there.
@@ -55,44 +45,38 @@ impl DoctorReport {
     /// Whether an error of a check says why no lock can be acquired. Others do not: a fault that
     /// lets two clients hold a lock refuses none.
     pub(super) fn explains_refusal(&self) -> bool {
-        let refuses = |entry: &CheckEntry| {
-            entry.check.status == Status::Error && REFUSING.contains(&entry.check.id)
-        };
-        self.entries.iter().any(refuses)
+        let refuses =
+            |check: &HealthCheck| check.status == Status::Error && REFUSING.contains(&check.id);
+        self.checks.iter().any(refuses)
     }
 
-    /// Accepts warnings of these checks. Not errors: an accepted risk is not a lock that fails.
-    pub(super) fn accept(&mut self, ids: &[String]) {
-        for CheckEntry { check, is_accepted } in &mut self.entries {
-            *is_accepted = ids.iter().any(|id| id == check.id) && check.status == Status::Warning;
-        }
+    fn is_accepted(&self, check: &HealthCheck) -> bool {
+        check.status == Status::Warning && self.accepted.iter().any(|id| id == check.id)
     }
 
     pub(super) fn has_accepted(&self, id: &str) -> bool {
-        let accepted = |entry: &CheckEntry| entry.is_accepted && entry.check.id == id;
-        self.entries.iter().any(accepted)
+        let mut checks = self.checks.iter();
+        checks.any(|check| check.id == id && self.is_accepted(check))
     }
 
     pub(super) fn has_fault(&self) -> bool {
         self.status() != Status::Ok
     }
 
-    /// How many results of this status are not accepted.
-    fn count(&self, status: Status) -> usize {
-        let counts = |entry: &&CheckEntry| entry.check.status == status && !entry.is_accepted;
-        self.entries.iter().filter(counts).count()
+    /// What is wrong and not accepted; what was not checked is no fault.
+    fn faults(&self) -> impl Iterator<Item = &HealthCheck> {
+        let checks = self.checks.iter();
+        checks.filter(move |check| check.is_fault() && !self.is_accepted(check))
     }
 
     fn not_checked(&self) -> impl Iterator<Item = &HealthCheck> {
-        let checks = self.entries.iter().map(|entry| &entry.check);
+        let checks = self.checks.iter();
         checks.filter(|check| check.status == Status::NotChecked)
     }
 
-    /// The worst result that is not accepted; what was not checked is no fault.
+    /// The worst fault.
     fn status(&self) -> Status {
-        let faults = self.entries.iter().filter(|entry| !entry.is_accepted);
-        let faults = faults.filter(|entry| entry.check.is_fault());
-        let worst = faults.map(|entry| entry.check.status).max();
+        let worst = self.faults().map(|check| check.status).max();
         worst.unwrap_or(Status::Ok)
     }
 
@@ -111,11 +95,11 @@ impl DoctorReport {
         let mut line = |text: Arguments<'_>| {
             writeln!(out, "{text}").expect("BUG: a string takes all text");
         };
-        for CheckEntry { check, is_accepted } in &self.entries {
+        for check in &self.checks {
             let (mark, style) = match check.status {
                 // Those are listed at the end.
                 Status::NotChecked => continue,
-                _ if *is_accepted => ("accepted", DIM),
+                _ if self.is_accepted(check) => ("accepted", DIM),
                 Status::Ok => ("ok", GREEN),
                 Status::Warning => ("warning", BOLD_YELLOW),
                 _ => ("error", BOLD_RED),
@@ -137,10 +121,13 @@ impl DoctorReport {
         if let Some(advice) = &self.advice {
             line(format_args!("{:INDENT$}{}", "", advice.text()));
         }
-        let count = |status, one: &str| match self.count(status) {
-            0 => None,
-            1 => Some(format!("1 {one}")),
-            n => Some(format!("{n} {one}s")),
+        let count = |status: Status, one: &str| {
+            let faults = self.faults().filter(|check| check.status == status);
+            match faults.count() {
+                0 => None,
+                1 => Some(format!("1 {one}")),
+                n => Some(format!("{n} {one}s")),
+            }
         };
         let faults = [
             count(Status::Error, "error"),
@@ -171,10 +158,23 @@ impl DoctorReport {
             "url": self.url,
             "backend": self.backend,
             "status": self.status().as_str(),
-            "checks": self.entries.iter().map(entry).collect::<Vec<_>>(),
+            "checks": self.checks.iter().map(|check| self.check_json(check)).collect::<Vec<_>>(),
             "not_checked": self.not_checked().map(|check| check.id).collect::<Vec<_>>(),
             "round_trip": round_trip,
             "recommended": self.advice.as_ref().map(recommended),
+        })
+    }
+
+    fn check_json(&self, check: &HealthCheck) -> Value {
+        let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        json!({
+            "id": check.id,
+            "status": check.status.as_str(),
+            "accepted": self.is_accepted(check),
+            "summary": check.summary,
+            "impact": known(&check.impact),
+            "fix": known(&check.fix),
+            "see": check.is_fault().then(|| link(check.id)),
         })
     }
 }
@@ -218,19 +218,6 @@ pub(super) fn json(reports: &[DoctorReport]) -> Value {
     })
 }
 
-fn entry(CheckEntry { check, is_accepted }: &CheckEntry) -> Value {
-    let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    json!({
-        "id": check.id,
-        "status": check.status.as_str(),
-        "accepted": is_accepted,
-        "summary": check.summary,
-        "impact": known(&check.impact),
-        "fix": known(&check.fix),
-        "see": check.is_fault().then(|| link(check.id)),
-    })
-}
-
 fn quantiles(quantiles: &RoundTripQuantiles) -> Value {
     // Milliseconds with microseconds behind the point.
     let fraction = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
@@ -263,7 +250,7 @@ mod tests {
     fn report(checks: impl IntoIterator<Item = HealthCheck>) -> DoctorReport {
         let mut report =
             DoctorReport::new("redis://app:***@cache".to_owned(), Some("redis".to_owned()));
-        checks.into_iter().for_each(|check| report.add(check));
+        report.checks.extend(checks);
         report
     }
 
@@ -280,11 +267,11 @@ mod tests {
         assert_eq!(report([error(), warning("a")]).status(), Status::Error);
 
         let mut known = report([warning("flush"), HealthCheck::ok("replica", "a")]);
-        known.accept(&["flush".to_owned(), "replica".to_owned()]);
+        known.accepted = ["flush", "replica"].map(str::to_owned).into();
         assert_eq!(known.status(), Status::Ok);
         assert!(known.has_accepted("flush") && !known.has_accepted("replica"));
         let mut report = report([error()]);
-        report.accept(&["connect".to_owned()]);
+        report.accepted = vec!["connect".to_owned()];
         assert!(report.has_fault() && !report.has_accepted("connect"));
     }
 
@@ -308,7 +295,7 @@ mod tests {
             warning("eviction"),
             warning("flush"),
         ]);
-        report.accept(&["flush".to_owned()]);
+        report.accepted = vec!["flush".to_owned()];
         let see = "https://github.com/polylock/polylock/blob/main/docs/doctor.md";
         let expected = format!(
             "redis://app:***@cache\n  ok        replica: the server is a master\n  warning   \
@@ -318,7 +305,7 @@ mod tests {
              not checked: clock: not told\\u{{1b}}\n  {NEVER_CHECKED}\n"
         );
         assert_eq!(plain(&report), expected);
-        report.accept(&["eviction".to_owned(), "flush".to_owned()]);
+        report.accepted.push("eviction".to_owned());
         assert!(plain(&report).contains("\n  no problems found\n"));
     }
 }

@@ -24,15 +24,15 @@ pub(super) async fn check(text: &str, ttl: Duration) -> DoctorReport {
         Ok(url) => url,
         Err(error) => {
             let mut report = DoctorReport::new(shown, None);
-            report.add(fault(&error, "url"));
+            report.checks.push(fault(&error, "url"));
             return report;
         }
     };
     let mut report = DoctorReport::new(shown, Some(url.scheme().to_owned()));
     match bounded(registry.check_health(text)).await {
-        Ok(checks) => checks.into_iter().for_each(|check| report.add(check)),
+        Ok(checks) => report.checks.extend(checks),
         Err(error) => {
-            report.add(fault(&error, "connect"));
+            report.checks.push(fault(&error, "connect"));
             return report;
         }
     }
@@ -50,7 +50,7 @@ pub(super) async fn check(text: &str, ttl: Duration) -> DoctorReport {
         }
         // A check has reported the reason.
         Err(_) if report.explains_refusal() => {}
-        Err(error) => report.add(fault(&error, "connect")),
+        Err(error) => report.checks.push(fault(&error, "connect")),
     }
     report
 }
@@ -82,20 +82,20 @@ async fn try_locks(
     match bounded(measured).await {
         Ok(round_trips) => {
             let advice = Advice::of(round_trips, pair.first.capabilities().bound);
-            report.add(advice.check(ttl, session_timeout));
+            report.checks.push(advice.check(ttl, session_timeout));
             report.advice = Some(advice);
         }
         // A lock that cannot be acquired has no contention; a check may have reported the reason.
         Err(error) => {
             if !report.explains_refusal() {
-                report.add(fault(&error, "round-trip"));
+                report.checks.push(fault(&error, "round-trip"));
             }
             return;
         }
     }
     match tokio::time::timeout(CHECK_TIMEOUT, trial::try_all(pair, &scratch)).await {
-        Ok(checks) => checks.into_iter().for_each(|check| report.add(check)),
-        Err(_) => report.add(fault(&silent(), "exclusion")),
+        Ok(checks) => report.checks.extend(checks),
+        Err(_) => report.checks.push(fault(&silent(), "exclusion")),
     }
 }
 
