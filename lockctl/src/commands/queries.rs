@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use clap::Args;
-use polylock::admin::{LockAdmin, LockEvent, LockInfo, Record};
+use polylock::admin::{LockAdmin, LockEvent, Record};
 use polylock::coordination::{LastRun, Leader};
 use polylock::{ErrorKind, LockKey};
 use serde_json::{Value, json};
@@ -59,16 +59,17 @@ pub(super) async fn inspect(app: &App, args: &KeyArgs) -> Result<Exit, CommandFa
     let locks = app.connect().await?;
     let admin = admin(&*locks)?;
     let info = admin.inspect(&key).await?;
-    let recorded = record(app, admin, &key).await;
-    let recorded = recorded.map_or_else(RecordInfo::default, |record| {
-        RecordInfo::new(info.as_ref(), &record)
-    });
+    let record = record(app, admin, &key).await;
+    let holder = info.as_ref().and_then(|info| info.holders.first());
+    let leader = holder.map(|holder| Leader::of(holder.clone(), record.as_ref()));
+    let address = leader.and_then(|leader| Some(address_text(&leader.address?)));
+    let last_run = record.and_then(|record| LastRun::decode(&record.bytes));
     let lock = info.as_ref().map(lock_json);
     let mut answer = json!({ "key": key.as_str(), "held": info.is_some(), "lock": lock });
-    if let Some(address) = &recorded.address {
+    if let Some(address) = &address {
         answer["address"] = address.as_str().into();
     }
-    if let Some(run) = &recorded.last_run {
+    if let Some(run) = &last_run {
         answer["last_run"] = last_run_json(run);
     }
     app.answer(&answer, || {
@@ -77,7 +78,8 @@ pub(super) async fn inspect(app: &App, args: &KeyArgs) -> Result<Exit, CommandFa
             Some(info) => (String::new(), lock_rows(info)),
             None => (free, Rows::new()),
         };
-        rows.extend(recorded.rows());
+        rows.extend(address.map(|address| ("address", escaped(&address))));
+        rows.extend(last_run.map(|run| ("last run", last_run_text(&run))));
         head + &rows_page(rows)
     })?;
     Ok(Exit::Success)
@@ -95,33 +97,6 @@ async fn record(app: &App, admin: &dyn LockAdmin, key: &LockKey) -> Option<Recor
         }
         None
     })
-}
-
-/// What a record says of a job or a leader.
-#[derive(Debug, Default)]
-struct RecordInfo {
-    address: Option<String>,
-    last_run: Option<LastRun>,
-}
-
-impl RecordInfo {
-    fn new(info: Option<&LockInfo>, record: &Record) -> Self {
-        let holder = info.and_then(|info| info.holders.first()).cloned();
-        let leader = holder.map(|holder| Leader::of(holder, Some(record)));
-        Self {
-            address: leader.and_then(|leader| Some(address_text(&leader.address?))),
-            last_run: LastRun::decode(&record.bytes),
-        }
-    }
-
-    fn rows(&self) -> Rows {
-        let address = self.address.as_deref().map(escaped);
-        let last_run = self.last_run.as_ref().map(last_run_text);
-        [("address", address), ("last run", last_run)]
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)))
-            .collect()
-    }
 }
 
 /// Prints the locks whose keys match.
