@@ -82,11 +82,10 @@ fn the_command_dies_with_lockctl() {
 }
 
 /// A command that the kernel does not kill with `lockctl`.
-#[cfg(target_os = "linux")]
-const LIVES_ON: &str = "exec setpriv --pdeathsig clear sh -c 'touch cleared; exec sleep 60'";
+pub(crate) const LIVES_ON: &str =
+    "exec setpriv --pdeathsig clear sh -c 'touch cleared; exec sleep 60'";
 
 /// A lease ends after its ttl, whatever the command does. This is a limit, and not a promise.
-#[cfg(target_os = "linux")]
 #[test]
 fn a_command_that_outlives_lockctl_and_its_lease_meets_the_next_one() {
     let place = Place::new();
@@ -99,50 +98,6 @@ fn a_command_that_outlives_lockctl_and_its_lease_meets_the_next_one() {
     let command = place.pid();
     assert!(is_alive(command), "the command has ended by itself");
     kill_process(command, Signal::KILL).expect("it is there");
-}
-
-/// Kills `lockctl` while its command survives for long, and checks that no other process gets the lock
-/// before the command has ended.
-#[cfg(all(target_os = "linux", any(feature = "mysql", feature = "postgres")))]
-fn assert_lock_is_held_until_the_command_is_dead(url: &str) {
-    let place = Place::new();
-    let script = format!("echo $$ > pid; {LIVES_ON}");
-    let mut process = place.start(&["--backend", url, "run", "k", "--", "sh", "-c", &script]);
-    place.until_there("cleared");
-    let command = place.pid();
-    process.signal(Signal::KILL);
-    assert_eq!(process.code(), 137);
-    let next = |code, wait| {
-        place.expect(code, &format!("--backend {url} run -w {wait} k -- true"));
-    };
-    // A server that answers slowly on a busy machine has said by then that the lock is held.
-    next(75, "5s");
-    assert!(is_alive(command), "{url}: the command has ended by itself");
-    kill_process(command, Signal::KILL).expect("it is there");
-    next(0, "20s");
-}
-
-/// The same in both modes that live with a connection, side by side.
-#[cfg(all(target_os = "linux", any(feature = "mysql", feature = "postgres")))]
-fn assert_sessions_outlive_lockctl(database: impl Fn() -> String) {
-    let urls = ["row", "advisory"].map(|mode| format!("{}?mode={mode}", database()));
-    crate::fixture::side_by_side(&urls, |url| {
-        assert_lock_is_held_until_the_command_is_dead(url);
-    });
-}
-
-#[cfg(all(target_os = "linux", feature = "postgres"))]
-#[test]
-fn sessions_of_postgres_outlive_a_killed_lockctl_until_its_command_is_dead() {
-    let server = lock_testkit::servers::PostgresServer::shared();
-    assert_sessions_outlive_lockctl(|| server.database());
-}
-
-#[cfg(all(target_os = "linux", feature = "mysql"))]
-#[test]
-fn sessions_of_mariadb_outlive_a_killed_lockctl_until_its_command_is_dead() {
-    let server = lock_testkit::servers::MariaDbServer::shared();
-    assert_sessions_outlive_lockctl(|| server.database());
 }
 
 #[test]

@@ -570,10 +570,11 @@ pub(crate) fn assert_dead(pid: Pid) {
 }
 
 /// Checks all of these at the same time; a failure names the one that fails by itself.
-#[cfg(any(
+#[cfg(all(
     feature = "mysql",
     feature = "postgres",
     feature = "redis",
+    feature = "sqlite",
     feature = "zk"
 ))]
 pub(crate) fn side_by_side<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use lock_testkit::servers::PostgresServer;
+use lock_testkit::servers::{MariaDbServer, PostgresServer};
+use rustix::process::{Signal, kill_process};
 
-use crate::fixture::{Place, Process};
+use crate::child::LIVES_ON;
+use crate::fixture::{Place, Process, is_alive, side_by_side};
 
 /// The options that lead to a database of its own.
 fn backend() -> String {
@@ -76,4 +78,30 @@ fn a_command_finds_no_ttl_of_a_lock_without_a_lease() {
     ended
         .prints(&["LOCK_KEY=k\n"])
         .says_nothing_of(&["LOCK_TTL_MS"]);
+}
+
+/// No other process gets the lock of a killed `lockctl` while its command lives on.
+#[test]
+fn sessions_outlive_a_killed_lockctl_until_its_command_is_dead() {
+    let servers = [MariaDbServer::shared(), PostgresServer::shared()];
+    let urls = servers.iter().flat_map(|server| {
+        ["row", "advisory"].map(|mode| format!("{}?mode={mode}", server.database()))
+    });
+    side_by_side(&urls.collect::<Vec<_>>(), |url| {
+        let place = Place::new();
+        let script = format!("echo $$ > pid; {LIVES_ON}");
+        let mut process = place.start(&["--backend", url, "run", "k", "--", "sh", "-c", &script]);
+        place.until_there("cleared");
+        let command = place.pid();
+        process.signal(Signal::KILL);
+        assert_eq!(process.code(), 137);
+        let next = |code, wait| {
+            place.expect(code, &format!("--backend {url} run -w {wait} k -- true"));
+        };
+        // A server that answers slowly on a busy machine has said by then that the lock is held.
+        next(75, "5s");
+        assert!(is_alive(command), "{url}: the command has ended by itself");
+        kill_process(command, Signal::KILL).expect("it is there");
+        next(0, "20s");
+    });
 }
