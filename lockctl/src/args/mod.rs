@@ -168,16 +168,4 @@ mod tests {
         assert!(is_option(&["lockctl", "list", "--backend", "memory:"]));
         assert!(!is_option(&["lockctl", "list"]));
     }
-
-    #[test]
-    fn several_keys_and_a_command_with_options_of_its_own() {
-        let line = [
-            "lockctl", "run", "a", "b", "-n", "--", "ls", "-l", "--", "x",
-        ];
-        let CliCommand::Run(run) = Cli::parse_from(line).command else {
-            panic!("not run")
-        };
-        assert_eq!(run.keys, ["a", "b"]);
-        assert_eq!(run.command.words(), ["ls", "-l", "--", "x"]);
-    }
 }

@@ -149,15 +149,3 @@ pub(crate) const NAMES: [(&str, Signal); 7] = [
     ("USR1", Signal::USR1),
     ("USR2", Signal::USR2),
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mask_counts_from_one() {
-        assert!(is_in(0b1, Signal::HUP));
-        assert!(!is_in(0b1, Signal::INT));
-        assert!(is_in(1 << 14, Signal::TERM));
-    }
-}

@@ -54,14 +54,6 @@ pub(crate) struct CommandArgs {
 }
 
 impl CommandArgs {
-    /// The words of the command.
-    pub(crate) fn words(&self) -> Vec<OsString> {
-        match &self.shell {
-            Some(line) => shell(line.clone()),
-            None => self.command.clone(),
-        }
-    }
-
     /// Who this process is, to others.
     pub(crate) fn label(&self) -> Label {
         Label::of_this_process().with_note(self.note.as_deref().unwrap_or_default())
@@ -92,7 +84,10 @@ impl CommandArgs {
         events: Events,
     ) -> Runner {
         Runner {
-            command: self.words(),
+            command: match &self.shell {
+                Some(line) => shell(line.clone()),
+                None => self.command.clone(),
+            },
             rules,
             ttl: request.ttl(),
             label: request.label().clone(),
