@@ -65,32 +65,30 @@ pub(crate) fn address(host: &str, port: u16) -> String {
 }
 
 impl ConnectAnswers {
+    fn are_all(&self, is_so: impl Fn(&ConnectAnswer) -> bool) -> bool {
+        self.0.iter().all(|(_, answer)| is_so(answer))
+    }
+
     /// Whether a retry can help soon.
     pub(crate) fn may_change(&self) -> bool {
-        let lasting = |answer: &ConnectAnswer| {
-            use ConnectAnswer::{Stranger, Unreachable, Untrusted};
-            matches!(answer, Stranger(_) | Unreachable(_) | Untrusted(_))
-        };
-        !self.0.iter().all(|(_, answer)| lasting(answer))
+        use ConnectAnswer::{Stranger, Unreachable, Untrusted};
+        !self.are_all(|answer| matches!(answer, Stranger(_) | Unreachable(_) | Untrusted(_)))
     }
 
     /// Whether servers answer, and none of them is ZooKeeper.
     pub(crate) fn are_strangers(&self) -> bool {
-        let stranger = |answer: &ConnectAnswer| matches!(answer, ConnectAnswer::Stranger(_));
-        self.0.iter().all(|(_, answer)| stranger(answer))
+        self.are_all(|answer| matches!(answer, ConnectAnswer::Stranger(_)))
     }
 }
 
 impl From<ConnectAnswers> for ZkFailure {
     fn from(answers: ConnectAnswers) -> Self {
-        let untrusted = |answer: &ConnectAnswer| matches!(answer, ConnectAnswer::Untrusted(_));
         let said = answers.0.iter();
         let said = said.map(|(address, answer)| format!("{address} {answer}"));
         let said = said.collect::<Vec<_>>().join("; ");
-        if answers.0.iter().all(|(_, answer)| untrusted(answer)) {
-            Self::Untrusted(said)
-        } else {
-            Self::NoSession(said)
+        match answers.are_all(|answer| matches!(answer, ConnectAnswer::Untrusted(_))) {
+            true => Self::Untrusted(said),
+            false => Self::NoSession(said),
         }
     }
 }
@@ -196,20 +194,13 @@ fn read(reply: io::Result<String>, tls: bool) -> ConnectAnswer {
             Some(what) => ConnectAnswer::Stranger(what),
             None => ConnectAnswer::Closed { tls },
         },
-        // rustls wraps its reasons like this.
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            ConnectAnswer::Untrusted(error.to_string())
-        }
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => ConnectAnswer::Reachable,
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
-            ) =>
-        {
-            ConnectAnswer::Silent
-        }
-        Err(_) => ConnectAnswer::Closed { tls },
+        Err(error) => match error.kind() {
+            // rustls wraps its reasons like this.
+            io::ErrorKind::InvalidData => ConnectAnswer::Untrusted(error.to_string()),
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ConnectAnswer::Silent,
+            io::ErrorKind::Unsupported => ConnectAnswer::Reachable,
+            _ => ConnectAnswer::Closed { tls },
+        },
     }
 }
 
@@ -217,6 +208,9 @@ fn read(reply: io::Result<String>, tls: bool) -> ConnectAnswer {
 mod tests {
     use polylock_core::{Error, ErrorKind};
 
+    use super::ConnectAnswer::{
+        Closed, Electing, Reachable, ReadOnly, Serving, Stranger, Unreachable, Untrusted,
+    };
     use super::*;
 
     #[test]
@@ -227,27 +221,24 @@ mod tests {
         let electing = "This ZooKeeper instance is not currently serving requests\n";
         let read_only = "Zookeeper version: 3.8.0\nMode: read-only\n";
         for (reply, answer) in [
-            (ok(serving), ConnectAnswer::Serving),
-            (ok(hidden), ConnectAnswer::Serving),
-            (ok(electing), ConnectAnswer::Electing),
-            (ok(read_only), ConnectAnswer::ReadOnly),
-            (ok(""), ConnectAnswer::Closed { tls: false }),
-            (ok("\u{15}\u{3}\u{3}"), ConnectAnswer::Closed { tls: false }),
+            (ok(serving), Serving),
+            (ok(hidden), Serving),
+            (ok(electing), Electing),
+            (ok(read_only), ReadOnly),
+            (ok(""), Closed { tls: false }),
+            (ok("\u{15}\u{3}\u{3}"), Closed { tls: false }),
             (
                 ok("HTTP/1.1 400 Bad Request\r\nServer: x"),
-                ConnectAnswer::Stranger("HTTP/1.1 400 Bad Request".to_owned()),
+                Stranger("HTTP/1.1 400 Bad Request".to_owned()),
             ),
             (
                 ok("J\0\0\0\n10.11.6-MariaDB\0"),
-                ConnectAnswer::Stranger("10.11.6-MariaDB".to_owned()),
+                Stranger("10.11.6-MariaDB".to_owned()),
             ),
-            (
-                Err(io::ErrorKind::Unsupported.into()),
-                ConnectAnswer::Reachable,
-            ),
+            (Err(io::ErrorKind::Unsupported.into()), Reachable),
             (
                 Err(io::ErrorKind::ConnectionReset.into()),
-                ConnectAnswer::Closed { tls: false },
+                Closed { tls: false },
             ),
         ] {
             assert_eq!(read(reply, false), answer);
@@ -256,18 +247,14 @@ mod tests {
 
     #[test]
     fn servers_that_are_not_there_are_not_asked_again() {
-        let gone = || ConnectAnswer::Unreachable("refused".to_owned());
-        let unknown = || ConnectAnswer::Untrusted("UnknownIssuer".to_owned());
+        let gone = || Unreachable("refused".to_owned());
+        let unknown = || Untrusted("UnknownIssuer".to_owned());
         let cases = [
             (vec![gone(), gone()], false, ErrorKind::Unavailable),
-            (
-                vec![gone(), ConnectAnswer::Electing],
-                true,
-                ErrorKind::Unavailable,
-            ),
+            (vec![gone(), Electing], true, ErrorKind::Unavailable),
             (vec![gone(), unknown()], false, ErrorKind::Unavailable),
             (vec![unknown(), unknown()], false, ErrorKind::Denied),
-            (vec![ConnectAnswer::ReadOnly], true, ErrorKind::Unavailable),
+            (vec![ReadOnly], true, ErrorKind::Unavailable),
         ];
         for (said, may_change, kind) in cases {
             let names = ["a:1", "b:1"].into_iter().map(str::to_owned);
