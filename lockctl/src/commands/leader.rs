@@ -1,11 +1,9 @@
 //! `leader`: who leads an election.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::time::SystemTime;
 
 use clap::Args;
-use futures_core::Stream;
+use futures_util::StreamExt as _;
 use polylock::coordination::{Election, Leader};
 use serde_json::{Value, json};
 
@@ -45,7 +43,7 @@ pub(super) async fn leader(app: &App, args: &LeaderArgs) -> Result<Exit, Command
 async fn watch(app: &App, election: &Election) -> Result<Exit, CommandFailure> {
     let mut leaders = election.observe();
     let changes = async || {
-        let leader = poll_fn(|cx| Pin::new(&mut leaders).poll_next(cx)).await?;
+        let leader = leaders.next().await?;
         let now = SystemTime::now();
         let mut event = answer(election, leader.as_ref());
         event["time"] = timestamp(now).into();
