@@ -349,28 +349,15 @@ mod tests {
 
     #[test]
     fn a_namespace_replaces_another_one() {
-        let table = [
-            ("memory:", false, "memory:?namespace=x%2Fy"),
-            ("memory:?namespace=a", true, "memory:?namespace=x%2Fy"),
-            (
-                "memory:?a=b&namespace=a&c=d",
-                true,
-                "memory:?namespace=x%2Fy&a=b&c=d",
-            ),
-            (
-                "memory:?a=b&&c=d&",
-                false,
-                "memory:?namespace=x%2Fy&a=b&c=d",
-            ),
-            (
-                "memory:?namespaces=a",
-                false,
-                "memory:?namespace=x%2Fy&namespaces=a",
-            ),
-        ];
-        for (url, has, with) in table {
+        for (url, has, others) in [
+            ("memory:", false, ""),
+            ("memory:?namespace=a", true, ""),
+            ("memory:?a=b&namespace=a&c=d", true, "&a=b&c=d"),
+            ("memory:?a=b&&c=d&", false, "&a=b&c=d"),
+            ("memory:?namespaces=a", false, "&namespaces=a"),
+        ] {
             let found = (has_namespace(url), with_namespace(url, "x/y"));
-            assert_eq!(found, (has, with.to_owned()));
+            assert_eq!(found, (has, format!("memory:?namespace=x%2Fy{others}")));
         }
     }
 }
