@@ -1,6 +1,5 @@
 //! The `metrics` facade.
 
-use std::fmt;
 use std::sync::Arc;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
@@ -139,12 +138,3 @@ fn register(recorder: &dyn Recorder, prefix: &str, measurement: &Measurement<'_>
 }
 
 static METADATA: Metadata<'static> = Metadata::new("polylock", Level::INFO, Some(module_path!()));
-
-impl fmt::Debug for FacadeTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FacadeTarget")
-            .field("prefix", &self.prefix)
-            .field("is_global", &self.recorder.is_none())
-            .finish()
-    }
-}

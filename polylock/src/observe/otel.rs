@@ -55,7 +55,6 @@ impl OtelObserver {
 
 observer!(OtelObserver);
 
-#[derive(Debug)]
 struct OtelTarget {
     prefix: String,
     meter: Meter,
@@ -63,7 +62,6 @@ struct OtelTarget {
     instruments: OnceLock<Vec<Instrument>>,
 }
 
-#[derive(Debug)]
 enum Instrument {
     Change(UpDownCounter<i64>),
     Count(Counter<u64>),

@@ -186,10 +186,9 @@ fn write<T, R>(lock: &RwLock<T>, change: impl FnOnce(&mut T) -> R) -> R {
     change(&mut lock.write().unwrap_or_else(PoisonError::into_inner))
 }
 
-impl<S: Sink + fmt::Debug> fmt::Debug for MetricSeries<S> {
+impl<S: Sink> fmt::Debug for MetricSeries<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MetricSeries")
-            .field("sink", &self.sink)
             .field("classes", &read(&self.classes, HashMap::len))
             .field("declared", &self.declared)
             .finish_non_exhaustive()
