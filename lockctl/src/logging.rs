@@ -12,7 +12,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::args::{Color, GlobalArgs};
 use crate::output::{Console, Writer};
 
-/// Sets up what the options ask for.
 pub(crate) fn start(args: &GlobalArgs) {
     set_color(args.color);
     let level = match args.verbose {

@@ -41,7 +41,6 @@ pub(crate) struct LockWait<'a> {
 pub(crate) struct AcquiredKeys(watch::Sender<BTreeSet<LockKey>>);
 
 impl AcquiredKeys {
-    /// Handles an event.
     pub(crate) fn note(&self, event: &Event<'_>) {
         match event.kind {
             EventKind::Held => self.0.send_modify(|keys| {

@@ -42,7 +42,6 @@ pub(crate) fn note(text: &str) -> Result<String, String> {
     at_most(Label::MAX_NOTE_LEN, text)
 }
 
-/// Reads the period of a job.
 pub(crate) fn period(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         period if period < Duration::from_secs(1) => Err("must be 1s or more".to_owned()),
@@ -50,7 +49,6 @@ pub(crate) fn period(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads the key of one run of a job.
 pub(crate) fn once_key(text: &str) -> Result<String, &'static str> {
     match text.is_empty() || text.contains('/') {
         true => Err("must not be empty or contain /"),
@@ -58,7 +56,6 @@ pub(crate) fn once_key(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Reads the address of a leader.
 pub(crate) fn address(text: &str) -> Result<String, String> {
     at_most(Election::MAX_ADDRESS_LEN, text)
 }
@@ -70,7 +67,6 @@ fn at_most(max: usize, text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads a number of permits.
 pub(crate) fn permits(text: &str) -> Result<NonZeroU32, String> {
     text.parse()
         .map_err(|_| "must be a number from 1 on".to_owned())

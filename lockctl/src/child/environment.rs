@@ -11,7 +11,6 @@ use crate::output::unix_ms;
 /// A variable, with `None` for one that must not be inherited.
 pub(crate) type Variable = (&'static str, Option<String>);
 
-/// The environment variables about the locks.
 #[derive(Debug)]
 pub(crate) struct LockVariables<'a> {
     /// The locks with their tokens, in the order of their keys.

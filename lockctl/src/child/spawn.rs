@@ -18,7 +18,6 @@ use crate::exit::Exit;
 use crate::logging::set_color;
 use crate::output::{CommandFailure, Console, escaped, path_text};
 
-/// The command while it runs.
 #[derive(Debug)]
 pub(crate) struct RunningCommand {
     pub(crate) child: Child,

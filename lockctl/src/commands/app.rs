@@ -12,7 +12,6 @@ use crate::backend::BackendUrl;
 use crate::exit::Exit;
 use crate::output::{CommandFailure, Console, json_line, print};
 
-/// What all commands share.
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) global: GlobalArgs,

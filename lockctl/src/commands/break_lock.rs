@@ -25,7 +25,6 @@ pub(crate) struct BreakArgs {
     pub(crate) reason: String,
 }
 
-/// Breaks a lock, after a question on a terminal.
 pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
     if !args.yes && !stdin().is_terminal() {

@@ -96,7 +96,6 @@ fn lines(text: &impl ToString) -> String {
         .collect()
 }
 
-/// Prints every value with its origin.
 fn show(app: &App, file: Option<&PathBuf>) -> Result<Exit, CommandFailure> {
     let path = path(app, file)?;
     let config = load(app, &path, Scope::Program).map_err(|errors| failure(&errors))?;
@@ -131,7 +130,6 @@ fn path(app: &App, file: Option<&PathBuf>) -> Result<PathBuf, CommandFailure> {
         })
 }
 
-/// The answer of `config check`.
 fn checked_json(path: &Path, loaded: &Result<Config, ConfigErrors>) -> Value {
     let (errors, warnings) = match loaded {
         Ok(config) => (&[][..], config.warnings()),
@@ -149,7 +147,6 @@ fn checked_json(path: &Path, loaded: &Result<Config, ConfigErrors>) -> Value {
     })
 }
 
-/// The answer of `config show`.
 fn shown_json(path: &Path, config: &Config) -> Value {
     let settings: Vec<_> = config.effective().iter().map(setting_json).collect();
     let warnings: Vec<_> = config.warnings().iter().map(error_json).collect();

@@ -40,7 +40,6 @@ pub(crate) struct LeadArgs {
     command: CommandArgs,
 }
 
-/// Runs a command whenever this host leads, until a signal ends it.
 pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, CommandFailure> {
     let (name, backend) = (key(&args.name)?, app.backend()?);
     let mut request = AcquireRequest::new(name.clone())

@@ -24,7 +24,6 @@ pub(crate) struct LeaderArgs {
     watch: bool,
 }
 
-/// Prints who leads.
 pub(super) async fn leader(app: &App, args: &LeaderArgs) -> Result<Exit, CommandFailure> {
     let election = Election::new(app.connect().await?, key(&args.name)?)?;
     // Also before a watch, which reports no error: a permanent error ends the command.

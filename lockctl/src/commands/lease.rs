@@ -62,7 +62,6 @@ pub(crate) struct ReleaseArgs {
     pub(crate) lease: LeaseText,
 }
 
-/// Takes a lease and leaves it to its time.
 pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
     let backend = app.backend()?;
@@ -159,7 +158,6 @@ fn without_lease(locks: &dyn DistributedLock) -> CommandFailure {
     CommandFailure::new(Exit::Config, message).with_hint(USE_RUN)
 }
 
-/// A hint.
 const USE_RUN: &str = "use `lockctl run`, which keeps the process";
 
 /// Prints what a later `renew` or `release` needs, and lets go without giving back.
@@ -206,7 +204,6 @@ async fn hand_out(
     Ok(Exit::Success)
 }
 
-/// Extends a lease by its id.
 pub(super) async fn renew(app: &App, args: &RenewArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
     let backend = app.backend()?;
@@ -229,7 +226,6 @@ pub(super) async fn renew(app: &App, args: &RenewArgs) -> Result<Exit, CommandFa
     Ok(Exit::Success)
 }
 
-/// Gives back a lease by its id.
 pub(super) async fn release(app: &App, args: &ReleaseArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
     let locks = app.connect().await?;

@@ -16,7 +16,6 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// Prints the completion script of a shell.
 pub(super) fn completions(args: &CompletionsArgs) -> Result<Exit, CommandFailure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "lockctl", &mut script);

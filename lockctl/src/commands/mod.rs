@@ -35,7 +35,6 @@ use crate::args::{CliCommand, GlobalArgs};
 use crate::exit::Exit;
 use crate::output::{CommandFailure, Console};
 
-/// Does what the command line asks for.
 pub(crate) fn execute(command: CliCommand, global: GlobalArgs) -> Result<Exit, CommandFailure> {
     let app = App {
         console: Console::new(global.quiet),

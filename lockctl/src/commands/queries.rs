@@ -99,7 +99,6 @@ async fn record(app: &App, admin: &dyn LockAdmin, key: &LockKey) -> Option<Recor
     })
 }
 
-/// Prints the locks whose keys match.
 pub(super) async fn list(app: &App, args: &PatternArgs) -> Result<Exit, CommandFailure> {
     let pattern = Pattern::new(&args.pattern);
     let locks = app.connect().await?;

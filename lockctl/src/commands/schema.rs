@@ -27,7 +27,6 @@ pub(crate) enum SchemaCommand {
     Print,
 }
 
-/// Prints the statements that make the table, or makes it and says what was done.
 pub(super) async fn schema(app: &App, args: &SchemaArgs) -> Result<Exit, CommandFailure> {
     let schema = app.backend()?.schema()?;
     let table = schema.table();

@@ -65,7 +65,6 @@ pub(crate) fn path_text(path: &Path) -> String {
     }
 }
 
-/// Keys in a sentence.
 pub(crate) fn names<'k>(keys: impl IntoIterator<Item = &'k str>) -> String {
     let keys: Vec<_> = keys.into_iter().map(escaped).collect();
     keys.join(", ")
@@ -225,7 +224,6 @@ pub(crate) fn unix_ms(time: SystemTime) -> u64 {
     millis(since)
 }
 
-/// Whole milliseconds.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

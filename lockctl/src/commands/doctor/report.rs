@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::round_trip::{Advice, RoundTripQuantiles};
 use crate::output::{BOLD_RED, BOLD_YELLOW, DIM, Escaped, escaped, millis};
 
-/// All results of one lock service.
 #[derive(Debug)]
 pub(super) struct DoctorReport {
     /// The URL without secrets.

@@ -23,7 +23,6 @@ pub(crate) use self::args::{ModeArgs, RunArgs, WaitArgs};
 pub(crate) use self::command::CommandArgs;
 pub(crate) use self::once::OnceArgs;
 
-/// Runs a command while holding locks.
 pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, CommandFailure> {
     let backend = app.backend()?;
     args.once.check(&args)?;
@@ -83,7 +82,6 @@ fn request(
     Ok(request)
 }
 
-/// One run.
 #[derive(Debug)]
 struct Run {
     args: RunArgs,

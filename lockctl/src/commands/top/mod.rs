@@ -53,7 +53,6 @@ pub(crate) enum SortBy {
     Waiters,
 }
 
-/// Shows the locks until the user quits.
 pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, CommandFailure> {
     if app.wants_json() || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         let failure = CommandFailure::new(Exit::Usage, "top fills a terminal, and there is none");
@@ -148,7 +147,6 @@ fn answered(under_way: &mut Vec<LockKey>, key: &LockKey) {
     }
 }
 
-/// What the backend has answered.
 enum BackendReply {
     Listed(LockResult<Vec<LockInfo>>),
     /// What has become of a lock that was to be broken, for people.
