@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -110,17 +111,13 @@ fn waits_for_this_process(pid: i32) -> bool {
             Some(parent) if parent == pid => return true,
             Some(parent) => at = parent,
             // Other users' processes may be hidden, and not every system has /proc.
-            None => return exists(pid),
+            None => {
+                let pid = Pid::from_raw(pid);
+                return pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH));
+            }
         }
     }
     false
-}
-
-fn exists(pid: i32) -> bool {
-    let Some(pid) = Pid::from_raw(pid) else {
-        return false;
-    };
-    !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH))
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 
 use crate::child::{Signals, name};
 use crate::output::{
-    CommandFailure, Console, Escaped, Events, holder_refusing, holder_waited_for, holders_json,
-    human, names, quoted,
+    CommandFailure, Console, Escaped, Events, StatusLine, holder_refusing, holder_waited_for,
+    holders_json, human, names, quoted,
 };
 
 /// The lock that is waited for, and the receiver of reports.
@@ -177,7 +177,7 @@ impl LockWait<'_> {
 
     async fn spin(&self, began: Instant, mut holder: Option<LockInfo>) -> Infallible {
         // Cleared when it is dropped with this future.
-        let line = self.console.status_line();
+        let line = StatusLine(self.console);
         let mut is_told = holder.is_some();
         loop {
             for turn in SPINNER {

@@ -96,7 +96,19 @@ impl CommandProcesses {
     pub(super) fn kill_the_rest(&self) {
         match self {
             Self::Group(_) => self.signal_command(Signal::KILL),
-            Self::Descendants { others, .. } => kill_descendants(others),
+            // Each round can only be outrun by a process that forks faster than it is listed.
+            Self::Descendants { others, .. } => {
+                for _ in 0..ROUNDS {
+                    let mut alive = descendants(getpid(), others);
+                    alive.retain(|pid| !is_dead(*pid));
+                    if alive.is_empty() {
+                        return;
+                    }
+                    for pid in alive {
+                        kill_process(pid, Signal::KILL).ok();
+                    }
+                }
+            }
         }
     }
 
@@ -136,23 +148,6 @@ pub(crate) fn parent_of(pid: i32) -> Option<i32> {
 fn number_after_name(pid: i32, at: usize) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     after_name(&stat)?.split(' ').nth(at)?.parse().ok()
-}
-
-/// Kills all descendants of this process but `others`, also those that are born meanwhile.
-fn kill_descendants(others: &[Pid]) {
-    // Each round can only be outrun by a process that forks faster than it is listed.
-    for _ in 0..ROUNDS {
-        let alive: Vec<_> = descendants(getpid(), others)
-            .into_iter()
-            .filter(|pid| !is_dead(*pid))
-            .collect();
-        if alive.is_empty() {
-            return;
-        }
-        for pid in alive {
-            kill_process(pid, Signal::KILL).ok();
-        }
-    }
 }
 
 const ROUNDS: usize = 16;

@@ -21,6 +21,7 @@ pub(crate) struct Console {
     background: Option<Writer>,
 }
 
+pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const BOLD_RED: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const BOLD_YELLOW: Style = AnsiColor::Yellow.on_default().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -53,11 +54,6 @@ impl Console {
         if let Some(writer) = &self.background {
             writer.flush(Duration::from_millis(500));
         }
-    }
-
-    /// A line of the terminal that changes; only a console in the background shows it.
-    pub(crate) fn status_line(&self) -> StatusLine<'_> {
-        StatusLine(self)
     }
 
     /// Whether progress and hints are wanted.
@@ -110,9 +106,10 @@ impl Console {
     }
 }
 
-/// The current line of a terminal. It is cleared when this is dropped.
+/// The current line of a terminal, which only a console in the background shows. It is cleared when this is
+/// dropped.
 #[derive(Debug)]
-pub(crate) struct StatusLine<'a>(&'a Console);
+pub(crate) struct StatusLine<'a>(pub(crate) &'a Console);
 
 impl StatusLine<'_> {
     /// Replaces the text, which has no control characters. Skipped while the previous one is not written yet.

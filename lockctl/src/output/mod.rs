@@ -19,7 +19,9 @@ use tokio::time::sleep;
 
 use crate::exit::Exit;
 
-pub(crate) use self::console::{BOLD_RED, BOLD_YELLOW, CommandFailure, Console, DIM};
+pub(crate) use self::console::{
+    BOLD, BOLD_RED, BOLD_YELLOW, CommandFailure, Console, DIM, StatusLine,
+};
 pub(crate) use self::events::{Events, RenewalEvents};
 pub(crate) use self::text::{
     Escaped, address_text, age, clock, escaped, holder_refusing, holder_waited_for, human,

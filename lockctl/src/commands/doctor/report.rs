@@ -10,7 +10,7 @@ use polylock::{HealthCheck, LockLifetime, Status};
 use serde_json::{Value, json};
 
 use super::round_trip::{Advice, RoundTripQuantiles};
-use crate::output::{BOLD_RED, BOLD_YELLOW, DIM, Escaped, escaped, millis};
+use crate::output::{BOLD, BOLD_RED, BOLD_YELLOW, DIM, Escaped, escaped, millis};
 
 #[derive(Debug)]
 pub(super) struct DoctorReport {
@@ -196,7 +196,6 @@ const NEVER_CHECKED: &str = "not checked: crashes, partitions and failovers (doc
 /// Where the texts below a line begin.
 const INDENT: usize = 12;
 
-const BOLD: Style = Style::new().bold();
 const GREEN: Style = AnsiColor::Green.on_default();
 
 /// The section of the manual on a check.

@@ -107,7 +107,8 @@ impl Advice {
             LockLifetime::Session => DEFAULT_SESSION_TIMEOUT,
             _ => AcquireRequest::DEFAULT_TTL,
         };
-        let seconds = SHORT.as_secs()..=AcquireRequest::MAX_TTL.as_secs();
+        // Below that, a pause of a busy machine costs what is held.
+        let seconds = AcquireRequest::SHORT_TTL.as_secs()..=AcquireRequest::MAX_TTL.as_secs();
         // The p90 is the slowest exchange that is to be expected again and again.
         let fits =
             |time: &Duration| room(bound, *time).is_some_and(|room| room >= round_trips.cycle.p90);
@@ -212,9 +213,6 @@ pub(super) fn exact(time: Duration) -> String {
         _ => format!("{:.2}s", millis / 1e3),
     }
 }
-
-/// Below it a pause of a busy machine costs what is held.
-const SHORT: Duration = AcquireRequest::SHORT_TTL;
 
 /// Those of ZooKeeper, whose locks are the only ones that live with a session.
 #[cfg(feature = "zk")]

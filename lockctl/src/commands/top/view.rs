@@ -10,7 +10,7 @@ use polylock::admin::LockInfo;
 
 use super::SortBy;
 use crate::commands::break_lock::{HolderIds, holder_ids};
-use crate::output::{age, escaped, locks_screen, who};
+use crate::output::{BOLD, age, escaped, locks_screen, who};
 use crate::pattern::Pattern;
 
 /// The locks, their order, and what the user is about to do.
@@ -49,7 +49,6 @@ pub(super) enum Action {
 }
 
 const INVERTED: Style = Style::new().invert();
-const BOLD: Style = Style::new().bold();
 
 impl View {
     pub(super) fn new(filter: &str, sort: SortBy) -> Self {
