@@ -79,10 +79,7 @@ const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '�
 
 impl LockWait<'_> {
     /// Waits for `acquiring` to give a guard, and leaves the queue when a signal comes.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for `acquiring`.
+    /// Cancel safety: as for `acquiring`.
     pub(crate) async fn wait_for<G>(
         &self,
         acquiring: impl Future<Output = polylock::Result<G>>,
@@ -101,10 +98,7 @@ impl LockWait<'_> {
     }
 
     /// Waits for `acquiring`, or for a signal that comes first.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for `acquiring`.
+    /// Cancel safety: as for `acquiring`.
     pub(crate) async fn until_signal<T>(
         &self,
         acquiring: impl Future<Output = T>,
@@ -268,10 +262,7 @@ impl LockWait<'_> {
 }
 
 /// Who holds a lock, if that can be learned in a moment.
-///
-/// # Cancel safety
-///
-/// Nothing is changed.
+/// Cancel safety: nothing is changed.
 pub(crate) async fn look(locks: &dyn DistributedLock, key: &LockKey) -> Option<LockInfo> {
     let looking = locks.admin()?.inspect(key);
     tokio::time::timeout(LOOK, looking).await.ok()?.ok()?

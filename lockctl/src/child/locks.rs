@@ -41,10 +41,7 @@ impl<'a> CommandLocks<'a> {
     }
 
     /// Resolves when the first of them is lost.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost; a loss is final.
+    /// Cancel safety: nothing is lost; a loss is final.
     pub(super) async fn lost(&self) -> LostReason {
         select_all(self.guards().map(|guard| guard.lost().into_future()))
             .await
@@ -52,10 +49,7 @@ impl<'a> CommandLocks<'a> {
     }
 
     /// Ready once one of them is held for at most `ahead` more, or not at all; the max hold counts.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost.
+    /// Cancel safety: nothing is lost.
     pub(super) async fn expiring(&self, ahead: Duration) {
         select_all(self.guards().map(|guard| guard.expiring(ahead))).await;
     }

@@ -32,10 +32,7 @@ pub(crate) struct Runner {
 
 impl Runner {
     /// Connects, and reports events of the locks from then on.
-    ///
-    /// # Cancel safety
-    ///
-    /// No lock is held yet.
+    /// Cancel safety: no lock is held yet.
     pub(crate) async fn connect(&self) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
         let renewals = RenewalEvents {
             acquired: self.acquired.clone(),
@@ -46,10 +43,7 @@ impl Runner {
     }
 
     /// Starts the command, and waits for its end. It is stopped before the locks are gone.
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped future kills the command, and not what that has started.
+    /// Cancel safety: a dropped future kills the command, and not what that has started.
     pub(crate) async fn run_under(
         &self,
         locks: &CommandLocks<'_>,
@@ -112,10 +106,7 @@ impl Runner {
     }
 
     /// Waits a moment for the answer to a release, and reports it. True if the lock had been lost before.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for `releasing`.
+    /// Cancel safety: as for `releasing`.
     pub(crate) async fn release(
         &self,
         keys: &[String],
@@ -128,10 +119,7 @@ impl Runner {
     }
 
     /// The outcome of a release, with a warning if it is not confirmed.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for `releasing`.
+    /// Cancel safety: as for `releasing`.
     pub(crate) async fn released(
         &self,
         releasing: impl Future<Output = polylock::Result<Released>>,

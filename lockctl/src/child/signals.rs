@@ -69,10 +69,7 @@ impl Signals {
     }
 
     /// The next signal.
-    ///
-    /// # Cancel safety
-    ///
-    /// No signal is lost; several of one kind may count as one.
+    /// Cancel safety: no signal is lost; several of one kind may count as one.
     pub(crate) async fn next(&mut self) -> Signal {
         std::future::poll_fn(|cx| {
             for (signal, stream) in &mut self.streams {
@@ -87,10 +84,7 @@ impl Signals {
 
     /// The next signal that asks the process to end. While no command runs, a caught Ctrl-Z stops this
     /// process alone.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`next`](Signals::next).
+    /// Cancel safety: as for [`next`](Signals::next).
     pub(crate) async fn next_that_ends(&mut self) -> Signal {
         loop {
             let signal = self.next().await;

@@ -27,10 +27,7 @@ pub(crate) struct RunningCommand {
 
 impl RunningCommand {
     /// Waits for the end of the command, or of all that it is made of.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost: the status is kept.
+    /// Cancel safety: nothing is lost: the status is kept.
     pub(super) async fn ended(&mut self, with_descendants: bool) -> io::Result<ExitStatus> {
         let status = self.child.wait().await?;
         self.processes.reaped();

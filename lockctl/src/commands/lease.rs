@@ -106,10 +106,7 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
 
 /// Acquires, and extends a first lease that is much shorter than the ttl, such as that of a waiter on Redis:
 /// nothing extends it once this process has ended.
-///
-/// # Cancel safety
-///
-/// A dropped future leaves the queue, or releases the lock in the background.
+/// Cancel safety: a dropped future leaves the queue, or releases the lock in the background.
 async fn acquire_in_full(
     locks: &dyn DistributedLock,
     request: &AcquireRequest,

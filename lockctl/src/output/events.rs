@@ -25,11 +25,8 @@ pub(crate) struct Events {
 
 impl Events {
     /// Opens the target, if there is one; a FIFO as soon as it has a reader.
-    ///
-    /// # Cancel safety
-    ///
-    /// No event is written; a file may have been created. A thread goes on waiting for the reader until this
-    /// process ends.
+    /// Cancel safety: no event is written; a file may have been created. A thread goes on waiting for the
+    /// reader until this process ends.
     pub(crate) async fn open(target: Option<EventsTarget>) -> Result<Self, CommandFailure> {
         let Some(target) = target else {
             return Ok(Self::default());

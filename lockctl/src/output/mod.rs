@@ -31,19 +31,13 @@ use self::text::{note, note_after, took};
 pub(crate) use self::writer::Writer;
 
 /// Prints an answer on standard output.
-///
-/// # Errors
-///
-/// If standard output cannot be written to, other than because its reader has seen enough.
+/// Errors: if standard output cannot be written to, other than because its reader has seen enough.
 pub(crate) fn print(text: &str) -> Result<(), CommandFailure> {
     deliver(text).map(drop)
 }
 
 /// Prints an answer that is useless without a reader; false if there is none.
-///
-/// # Errors
-///
-/// If standard output cannot be written to, other than because its reader is gone.
+/// Errors: if standard output cannot be written to, other than because its reader is gone.
 pub(crate) fn deliver(text: &str) -> Result<bool, CommandFailure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -57,14 +51,8 @@ pub(crate) fn deliver(text: &str) -> Result<bool, CommandFailure> {
 
 /// Prints lines as they come; true if the reader of standard output is gone, also while there is no
 /// line, and false if there are no more lines.
-///
-/// # Errors
-///
-/// Those of [`deliver`].
-///
-/// # Cancel safety
-///
-/// As for `next`.
+/// Errors: those of [`deliver`].
+/// Cancel safety: as for `next`.
 pub(crate) async fn follow(
     mut next: impl AsyncFnMut() -> Option<String>,
 ) -> Result<bool, CommandFailure> {
