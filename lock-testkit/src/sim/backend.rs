@@ -39,7 +39,7 @@ impl SimBackend {
             weather: Weather::default(),
             ..SimPlan::draw(0)
         };
-        let world = SimWorld::new(0, plan, mutation, false);
+        let world = SimWorld::new(0, plan, mutation);
         drop(tokio::spawn(Net::run(Arc::clone(&world))));
         Self { world }
     }

@@ -20,7 +20,6 @@ use crate::mutants::Mutation;
 pub struct Simulation {
     seed: u64,
     mutation: Option<Mutation>,
-    forgetful: bool,
 }
 
 /// What came of a history.
@@ -46,7 +45,6 @@ impl Simulation {
         Self {
             seed,
             mutation: None,
-            forgetful: false,
         }
     }
 
@@ -54,14 +52,6 @@ impl Simulation {
     #[must_use]
     pub fn with_mutation(mut self, mutation: Mutation) -> Self {
         self.mutation = Some(mutation);
-        self
-    }
-
-    /// Lets the store lose its leases and tokens whenever it restarts, as one does that has no
-    /// persistence. Exclusion cannot hold then; the order of tokens still does.
-    #[must_use]
-    pub fn with_forgetful_store(mut self) -> Self {
-        self.forgetful = true;
         self
     }
 
@@ -76,12 +66,7 @@ impl Simulation {
     }
 
     async fn run_here(self) -> Outcome {
-        let world = SimWorld::new(
-            self.seed,
-            SimPlan::draw(self.seed),
-            self.mutation,
-            self.forgetful,
-        );
+        let world = SimWorld::new(self.seed, SimPlan::draw(self.seed), self.mutation);
         drop(tokio::spawn(Net::run(Arc::clone(&world))));
         for _ in 0..world.plan.processes {
             world.boot_working();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use polylock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Renewal, Wait};
+use polylock_core::{ErrorKind, LostReason, Mode, Released, Renewal, Wait};
 
 use super::fault::SimFault;
 use super::log::{AcquireOutcome, Book, GuardEnding, Operation};
@@ -64,7 +64,6 @@ pub(crate) fn judge(
         violations: found,
     };
     let summary = case.judge_exclusion();
-    case.judge_issues();
     case.judge_losses();
     case.judge_answers();
     case.judge_orphans();
@@ -232,29 +231,13 @@ impl JudgedHistory<'_> {
         let checker = Checker::new().with_signal_delay(LONG).with_max_idle(LONG);
         let verdict = checker.check(&self.book.events);
         for (key, violation) in verdict.violations {
-            // A grant that was on its way when the store lost its data may come after a later one.
-            let overtaken =
-                self.world.forgetful && matches!(violation, Violation::TokenWentBack { .. });
-            if overtaken || self.is_explained(&violation) {
+            if self.is_explained(&violation) {
                 continue;
             }
             let what = format!("{key}: {violation}");
             self.found(kind(&violation), Duration::ZERO, what);
         }
         verdict.summary
-    }
-
-    /// The store issues larger tokens with each grant, whatever it has lost.
-    fn judge_issues(&mut self) {
-        let mut last: BTreeMap<&LockKey, u64> = BTreeMap::new();
-        for (tenure, from, _) in self.tenures {
-            let (token, block_end) = tenure.tokens;
-            let before = last.insert(&tenure.key, block_end);
-            if before.is_some_and(|before| token <= before) {
-                let what = format!("token {token} is issued after {before:?}");
-                self.found(ViolationKind::TokenOrder, *from, what);
-            }
-        }
     }
 
     /// Whether a lock that seems to be lost without a cause had expired before its holder was
@@ -278,10 +261,8 @@ impl JudgedHistory<'_> {
     fn judge_losses(&mut self) {
         let book = self.book;
         for operation in &book.operations {
-            if !self.world.forgetful {
-                self.judge_validity(operation);
-                self.judge_tries(operation);
-            }
+            self.judge_validity(operation);
+            self.judge_tries(operation);
             self.judge_signal(operation);
         }
     }
@@ -316,7 +297,7 @@ impl JudgedHistory<'_> {
         let ended = operation.ended.map(|(at, _)| at);
         let told = lost.or(ended).unwrap_or(Duration::MAX);
         let late = told > until + SLACK || expiry.is_some_and(|expiry| told > expiry);
-        if late && !self.world.forgetful && !self.was_paused(operation.process, until, told) {
+        if late && !self.was_paused(operation.process, until, told) {
             let what = format!(
                 "#{} was valid until {until:?}, its lease until {expiry:?}, and was told {:?}",
                 operation.number, operation.lost

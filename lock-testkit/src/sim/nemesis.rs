@@ -93,11 +93,7 @@ fn restart(world: &SimWorld) {
         return;
     }
     world.note(format_args!("the store starts"));
-    if world.forgetful {
-        world.store.start_empty();
-    } else {
-        world.store.start();
-    }
+    world.store.start();
 }
 
 fn resume(world: &SimWorld, number: usize) {

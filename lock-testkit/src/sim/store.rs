@@ -73,12 +73,6 @@ impl SimStore {
         self.up.store(true, Ordering::SeqCst);
     }
 
-    /// Comes back with nothing but its clock.
-    pub(crate) fn start_empty(&self) {
-        lock(&self.table).lose_data(self.clock.now());
-        self.up.store(true, Ordering::SeqCst);
-    }
-
     /// Takes a key from its holders, and says what follows from that.
     pub(crate) fn evict(&self, key: &LockKey) -> Vec<SimPush> {
         lock(&self.table).evict(self.clock.now(), key)
@@ -157,7 +151,7 @@ impl LeaseTenure {
     }
 }
 
-/// Every lock that was ever held; nothing is forgotten but by a store that loses its data.
+/// Every lock that was ever held; nothing is forgotten.
 #[derive(Debug)]
 struct LockTable {
     locks: BTreeMap<LockKey, StoreLock>,
@@ -204,14 +198,6 @@ impl LockTable {
                 (SimReply::Renewed(held), Vec::new())
             }
         }
-    }
-
-    /// Forgets leases, queues and tokens.
-    fn lose_data(&mut self, now: Moment) {
-        for holder in self.locks.values().flat_map(|lock| &lock.holders) {
-            self.tenures[*holder].ended = Some(now);
-        }
-        self.locks.clear();
     }
 
     /// Ends what has expired by `now`, and says what is left: holders and waiters.

@@ -23,7 +23,6 @@ pub(crate) struct SimWorld {
     pub(crate) seed: u64,
     pub(crate) plan: SimPlan,
     pub(crate) mutation: Option<Mutation>,
-    pub(crate) forgetful: bool,
     pub(crate) net: Net,
     pub(crate) store: SimStore,
     resource: Resource,
@@ -45,12 +44,7 @@ pub(crate) struct Machine {
 
 impl SimWorld {
     /// Makes the world of a seed on the current runtime, whose time is paused.
-    pub(crate) fn new(
-        seed: u64,
-        plan: SimPlan,
-        mutation: Option<Mutation>,
-        forgetful: bool,
-    ) -> Arc<Self> {
+    pub(crate) fn new(seed: u64, plan: SimPlan, mutation: Option<Mutation>) -> Arc<Self> {
         let store = SimStore::new(&plan, mutation);
         let log = SimLog::default();
         if plan.store_drift != 0 {
@@ -59,7 +53,6 @@ impl SimWorld {
         Arc::new(Self {
             seed,
             mutation,
-            forgetful,
             net: Net::new(seed, plan.weather),
             store,
             resource: Resource::default(),
