@@ -26,14 +26,10 @@ pub struct Simulation {
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct Outcome {
-    /// The seed of the history.
-    pub seed: u64,
     /// What was wrong, in the order of time.
     pub violations: Vec<SimViolation>,
     /// What happened, in numbers.
     pub tally: Tally,
-    /// A number that is the same for the same history.
-    pub digest: u64,
     /// Every event as a line that begins with the time in milliseconds.
     pub lines: Vec<String>,
 }
@@ -78,12 +74,9 @@ impl Simulation {
         world.end();
         let book = std::mem::take(&mut *world.log.book());
         let (violations, tally) = judge(&world, &book, &tenures, findings);
-        let digest = book.digest();
         Outcome {
-            seed: self.seed,
             violations,
             tally,
-            digest,
             lines: book.lines,
         }
     }

@@ -9,7 +9,6 @@ use polylock_core::engine::LeaseId;
 use polylock_core::{AcquireRequest, ErrorKind, LockKey, LostReason, Released};
 
 use super::fault::SimFault;
-use super::rng::hash;
 use crate::history::{HistoryEvent, What};
 use crate::lock;
 
@@ -102,11 +101,6 @@ impl Book {
         let mut event = HistoryEvent::new(at, key.as_str(), attempt, what);
         event.seq = u64::try_from(self.events.len()).unwrap_or(u64::MAX);
         self.events.push(event);
-    }
-
-    /// A number that is the same for the same history.
-    pub(crate) fn digest(&self) -> u64 {
-        hash(self.lines.iter().flat_map(|line| line.bytes()))
     }
 }
 

@@ -73,13 +73,10 @@ fn replay_of_a_seed_is_the_same_history() {
     let seed = from_environment("SIM_SEED", 4);
     let (first, again) = (Simulation::new(seed).run(), Simulation::new(seed).run());
     println!("{}", first.lines.join("\n"));
-    println!(
-        "seed {seed}, digest {:016x}: {:?}",
-        first.digest, first.tally
-    );
+    println!("seed {seed}: {:?}", first.tally);
     let different = first.lines.iter().zip(&again.lines).find(|(a, b)| a != b);
     assert_eq!(different, None, "the first event that is different");
-    assert_eq!(first.digest, again.digest);
+    assert_eq!(first.lines.len(), again.lines.len());
     let wrong: Vec<_> = first.violations.iter().map(ToString::to_string).collect();
     assert!(wrong.is_empty(), "seed {seed}: {wrong:#?}");
 }
@@ -87,8 +84,8 @@ fn replay_of_a_seed_is_the_same_history() {
 #[test]
 fn different_seeds_are_different_histories() {
     assert_ne!(
-        Simulation::new(1).run().digest,
-        Simulation::new(2).run().digest
+        Simulation::new(1).run().lines,
+        Simulation::new(2).run().lines
     );
 }
 
