@@ -12,10 +12,11 @@ use polylock_core::{
     Lease, LeaseControl, LeaseState, Liveness, LockGuard, LockKey, LostReason, PendingRelease,
     Released, RenewalRequest, Renewer, Result, Wait, Waiting,
 };
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{Instant, sleep};
 
 use super::message::{NoAnswer, SimClaim, SimGrant, SimReply, SimRequest};
-use super::process::{Listening, SimProcess};
+use super::process::SimProcess;
 use super::world::SimWorld;
 use crate::lock;
 use crate::mutants::Mutation;
@@ -49,7 +50,7 @@ impl SimLock {
         };
         let queues = world.plan.waiting == Waiting::Push && wait != Wait::Never;
         let deadline = deadline(wait);
-        let mut mail = Listening::open(process, attempt.id);
+        let (waiter, mut pushed) = unbounded_channel();
         let mut beats: Vec<Moment> = Vec::new();
         let mut last = self.failed(request, NoAnswer::TimedOut);
         let mut unanswered = 0;
@@ -62,12 +63,13 @@ impl SimLock {
                 process: process.number(),
                 beat: beats.len(),
                 queues,
+                waiter: waiter.clone(),
             };
             beats.push(self.engine.now());
             let answer = self.connection.call(SimRequest::Acquire(claim));
             let answer = tokio::select! {
                 biased;
-                grant = mail.grant() => Some(Ok(SimReply::Granted(grant))),
+                Some(grant) = pushed.recv() => Some(Ok(SimReply::Granted(grant))),
                 answer = until(deadline, answer) => answer,
             };
             let free_in = match answer {
@@ -98,7 +100,7 @@ impl SimLock {
             let pause = free_in.map_or(pause, |free_in| pause.min(free_in + BIT));
             let in_time = tokio::select! {
                 biased;
-                grant = mail.grant() => return attempt.granted(self, &beats, grant),
+                Some(grant) = pushed.recv() => return attempt.granted(self, &beats, grant),
                 in_time = sleep_until(deadline, pause) => in_time,
             };
             if !in_time {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use polylock_core::engine::LeaseId;
 use polylock_core::{LockKey, Mode, RenewalRequest};
+use tokio::sync::mpsc::UnboundedSender;
 
 /// What an acquisition requests.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub(crate) struct SimClaim {
     pub(crate) beat: usize,
     /// Whether it takes a place in the queue, where each request is a heartbeat.
     pub(crate) queues: bool,
+    /// Where a grant arrives that the request of another client leads to.
+    pub(crate) waiter: UnboundedSender<SimGrant>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,10 +52,11 @@ pub(crate) struct SimGrant {
 }
 
 /// A grant that the request of another client led to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct SimPush {
     pub(crate) process: usize,
     pub(crate) id: LeaseId,
+    pub(crate) waiter: UnboundedSender<SimGrant>,
     pub(crate) grant: SimGrant,
 }
 

@@ -355,10 +355,9 @@ impl SimWorld {
             return;
         };
         self.after(delay, move |world| {
-            if world.net.passes(push.process, MessageDirection::FromStore)
-                && let Some(process) = world.process(push.process)
-            {
-                process.deliver(push.id, push.grant);
+            if world.net.passes(push.process, MessageDirection::FromStore) {
+                // A waiter that is gone undoes its claim itself.
+                let _gone = push.waiter.send(push.grant);
             }
         });
     }

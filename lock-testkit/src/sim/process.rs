@@ -8,12 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use polylock_core::engine::{LeaseId, Spawn, Task, VirtualClock};
+use polylock_core::engine::{Spawn, Task, VirtualClock};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
 
-use super::message::SimGrant;
 use crate::lock;
 
 /// One process. Everything that it does runs in tasks that it spawned, the scheduler included.
@@ -24,8 +22,6 @@ pub(crate) struct SimProcess {
     runtime: Handle,
     life: Mutex<ProcessState>,
     workers: AtomicUsize,
-    /// Mailboxes for grants that the store pushes to waiters.
-    mail: Mutex<BTreeMap<LeaseId, UnboundedSender<SimGrant>>>,
 }
 
 #[derive(Default)]
@@ -58,7 +54,6 @@ impl SimProcess {
             runtime: Handle::current(),
             life: Mutex::default(),
             workers: AtomicUsize::new(0),
-            mail: Mutex::default(),
         })
     }
 
@@ -166,15 +161,6 @@ impl SimProcess {
                 handle.abort();
             }
         }
-        lock(&self.mail).clear();
-    }
-
-    /// Puts a grant into the mailbox of the waiter, if it still waits.
-    pub(crate) fn deliver(&self, id: LeaseId, grant: SimGrant) {
-        if let Some(mailbox) = lock(&self.mail).get(&id) {
-            // A waiter that is gone undoes its claim itself.
-            let _gone = mailbox.send(grant);
-        }
     }
 }
 
@@ -183,39 +169,6 @@ impl fmt::Debug for SimProcess {
         f.debug_struct("SimProcess")
             .field("number", &self.number)
             .finish_non_exhaustive()
-    }
-}
-
-/// A mailbox that is closed on drop.
-pub(crate) struct Listening {
-    process: Arc<SimProcess>,
-    id: LeaseId,
-    grants: UnboundedReceiver<SimGrant>,
-}
-
-impl Listening {
-    pub(crate) fn open(process: &Arc<SimProcess>, id: LeaseId) -> Self {
-        let (mailbox, grants) = unbounded_channel();
-        lock(&process.mail).insert(id, mailbox);
-        Self {
-            process: Arc::clone(process),
-            id,
-            grants,
-        }
-    }
-
-    /// Waits for a grant, without end in a process that is dead. Dropped, it takes none.
-    pub(crate) async fn grant(&mut self) -> SimGrant {
-        match self.grants.recv().await {
-            Some(grant) => grant,
-            None => std::future::pending().await,
-        }
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        lock(&self.process.mail).remove(&self.id);
     }
 }
 

@@ -358,8 +358,12 @@ impl LockTable {
                     tokens,
                     beat: claim.beat,
                 };
-                let (process, id) = (claim.process, claim.id);
-                pushes.push(SimPush { process, id, grant });
+                pushes.push(SimPush {
+                    process: claim.process,
+                    id: claim.id,
+                    waiter: claim.waiter,
+                    grant,
+                });
             }
             lock.holders.push(tenures.len());
             tenures.push(LeaseTenure {
