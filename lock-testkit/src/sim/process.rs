@@ -1,6 +1,5 @@
 //! A client process: its tasks, its clock, and what happens to them when it is paused or killed.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,8 +26,7 @@ pub(crate) struct SimProcess {
 #[derive(Default)]
 struct ProcessState {
     phase: ProcessPhase,
-    tasks: BTreeMap<u64, (Arc<Body>, Option<AbortHandle>)>,
-    started: u64,
+    tasks: Vec<AbortHandle>,
     /// Tasks that were woken while the process was paused.
     parked: Vec<Waker>,
 }
@@ -40,9 +38,6 @@ pub(crate) enum ProcessPhase {
     #[default]
     Running,
 }
-
-/// What a task consists of; empty once it has ended or its process is dead.
-type Body = Mutex<Option<Task>>;
 
 impl SimProcess {
     /// Starts a process on the current runtime, whose clock runs faster by `parts_per_million`.
@@ -79,7 +74,9 @@ impl SimProcess {
     }
 
     pub(crate) fn tasks(&self) -> usize {
-        lock(&self.life).tasks.len()
+        let mut life = lock(&self.life);
+        life.tasks.retain(|task| !task.is_finished());
+        life.tasks.len()
     }
 
     /// Runs a task of the workload, which ends by itself.
@@ -101,26 +98,14 @@ impl SimProcess {
     }
 
     fn adopt(self: &Arc<Self>, task: Task) {
-        let body = Arc::new(Mutex::new(Some(task)));
-        let number = {
-            let mut life = lock(&self.life);
-            if life.phase == ProcessPhase::Dead {
-                return;
-            }
-            life.started += 1;
-            let number = life.started;
-            life.tasks.insert(number, (Arc::clone(&body), None));
-            number
-        };
-        let gated = Gated {
-            process: Arc::clone(self),
-            body,
-            number,
-        };
-        let handle = self.runtime.spawn(gated).abort_handle();
-        if let Some(entry) = lock(&self.life).tasks.get_mut(&number) {
-            entry.1 = Some(handle);
+        if self.is_dead() {
+            return;
         }
+        let process = Arc::clone(self);
+        let spawned = self.runtime.spawn(Gated { process, task });
+        let mut life = lock(&self.life);
+        life.tasks.retain(|task| !task.is_finished());
+        life.tasks.push(spawned.abort_handle());
     }
 
     /// Stops polling the tasks, like SIGSTOP. Clocks go on.
@@ -154,13 +139,7 @@ impl SimProcess {
             life.parked.clear();
             std::mem::take(&mut life.tasks)
         };
-        for (body, handle) in tasks.into_values() {
-            let task = lock(&body).take();
-            drop(task);
-            if let Some(handle) = handle {
-                handle.abort();
-            }
-        }
+        tasks.iter().for_each(AbortHandle::abort);
     }
 }
 
@@ -190,14 +169,13 @@ impl Spawn for SimHost {
 /// A task that runs only while its process does.
 struct Gated {
     process: Arc<SimProcess>,
-    body: Arc<Body>,
-    number: u64,
+    task: Task,
 }
 
 impl Future for Gated {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         {
             let mut life = lock(&self.process.life);
             match life.phase {
@@ -209,18 +187,7 @@ impl Future for Gated {
                 ProcessPhase::Running => {}
             }
         }
-        let mut body = lock(&self.body);
-        let Some(task) = body.as_mut() else {
-            return Poll::Ready(());
-        };
-        if task.as_mut().poll(cx).is_pending() {
-            return Poll::Pending;
-        }
-        let done = body.take();
-        drop(body);
-        drop(done);
-        lock(&self.process.life).tasks.remove(&self.number);
-        Poll::Ready(())
+        self.task.as_mut().poll(cx)
     }
 }
 
