@@ -59,36 +59,6 @@ pub async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     .await
 }
 
-/// An enum whose variants are rows of a table with one more column.
-macro_rules! variants {
-    (
-        $(#[$about:meta])* $name:ident,
-        $(#[$column:meta])* $method:ident: $type:ty {
-            $($(#[$doc:meta])* $variant:ident => $value:expr,)*
-        }
-    ) => {
-        $(#[$about])*
-        #[non_exhaustive]
-        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-        pub enum $name {
-            $($(#[$doc])* $variant,)*
-        }
-
-        impl $name {
-            /// Every one of them.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-
-            $(#[$column])*
-            pub fn $method(self) -> $type {
-                match self {
-                    $(Self::$variant => $value,)*
-                }
-            }
-        }
-    };
-}
-use variants;
-
 /// Locks a mutex, also after a panic of a test that held it.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex

@@ -83,13 +83,13 @@ impl Simulation {
 }
 
 impl Mutation {
-    /// Runs histories until one shows the violation: its seed and what was seen.
+    /// Runs histories until one shows a violation of this kind: its seed and what was seen.
     #[must_use]
-    pub fn hunt(self, seeds: Range<u64>) -> Option<(u64, SimViolation)> {
+    pub fn hunt(self, kind: ViolationKind, seeds: Range<u64>) -> Option<(u64, SimViolation)> {
         seeds.into_iter().find_map(|seed| {
             let outcome = Simulation::new(seed).with_mutation(self).run();
             let mut violations = outcome.violations.into_iter();
-            let violation = violations.find(|found| Some(found.kind) == self.violates())?;
+            let violation = violations.find(|found| found.kind == kind)?;
             Some((seed, violation))
         })
     }
