@@ -1,5 +1,4 @@
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::Arc;
@@ -7,7 +6,7 @@ use std::thread;
 
 use super::NetworkInner;
 use super::namespace::{NetworkNamespace, command_in, move_thread, tool};
-use super::wait::wait;
+use crate::servers::wait;
 
 /// A host of a [`Network`](super::Network), with an address and a loopback of its own. It is there
 /// until the network and all values of its hosts are gone.
@@ -70,22 +69,22 @@ impl NetworkHost {
     }
 
     /// Kills its processes and makes it forget its connections.
-    pub(super) fn kill_all(&self) -> io::Result<()> {
-        self.parts.namespace.kill_all()?;
-        self.end_connections(&[])
+    pub(super) fn kill_all(&self) {
+        self.parts.namespace.kill_all();
+        self.end_connections(&[]);
     }
 
     /// Ends its TCP connections that `ss` finds by these words, and returns when they are gone. What
     /// the kernel sends about it meets the rules of the network.
-    pub(super) fn end_connections(&self, filter: &[&str]) -> io::Result<()> {
+    pub(super) fn end_connections(&self, filter: &[&str]) {
         let ss = |option: &[&str]| {
             let words = [&["ss"], option, &CONNECTIONS, filter].concat();
-            tool(Some(&self.parts.namespace), &words, "")
+            tool(Some(&self.parts.namespace), &words, "").expect("ss lists connections")
         };
-        wait("a connection does not end", || {
-            ss(&["-K"])?;
-            Ok(ss(&[])?.is_empty())
-        })
+        wait("the connections of a host end", || {
+            ss(&["-K"]);
+            ss(&[]).is_empty()
+        });
     }
 }
 

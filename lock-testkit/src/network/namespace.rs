@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::wait::wait;
 use crate::command::run;
+use crate::servers::wait;
 
 /// A network namespace without a name, which ends with this value or with this process, together
 /// with all processes in it.
@@ -54,18 +54,18 @@ impl NetworkNamespace {
     }
 
     /// Kills the processes in it, and returns when they are gone.
-    pub(super) fn kill_all(&self) -> io::Result<()> {
-        wait("a process does not end", || {
-            let processes = self.processes()?;
+    pub(super) fn kill_all(&self) {
+        wait("the processes of a host end", || {
+            let processes = self.processes().expect("/proc can be read");
             for pid in &processes {
                 match kill_process(*pid, Signal::KILL) {
                     // It has ended by itself.
                     Ok(()) | Err(Errno::SRCH) => {}
-                    Err(error) => return Err(error.into()),
+                    Err(error) => panic!("process {pid:?} cannot be killed: {error}"),
                 }
             }
-            Ok(processes.is_empty())
-        })
+            processes.is_empty()
+        });
     }
 
     /// All but the keeper. A zombie is in no namespace.

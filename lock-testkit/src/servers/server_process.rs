@@ -370,7 +370,7 @@ pub(super) fn at_once<I: Send, T: Send>(
 }
 
 /// Polls a condition every 2 ms, and panics after 10 s.
-pub(super) fn wait(what: &str, mut met: impl FnMut() -> bool) {
+pub(crate) fn wait(what: &str, mut met: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !met() {
         assert!(Instant::now() < deadline, "not in time: {what}");
