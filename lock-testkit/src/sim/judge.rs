@@ -25,8 +25,6 @@ pub struct Tally {
     pub hand_overs: usize,
     /// Locks that were lost before they were released, those with `max_hold` not counted.
     pub leases_lost: usize,
-    /// Writes that the fenced register refused, all of them of former holders.
-    pub stale_writes: usize,
 }
 
 impl Tally {
@@ -35,7 +33,6 @@ impl Tally {
         self.acquisitions += other.acquisitions;
         self.hand_overs += other.hand_overs;
         self.leases_lost += other.leases_lost;
-        self.stale_writes += other.stale_writes;
         for (fault, number) in &other.faults {
             *self.faults.entry(*fault).or_default() += number;
         }
@@ -77,7 +74,6 @@ pub(crate) fn judge(
         faults: book.faults.clone(),
         hand_overs: case.hand_overs(),
         leases_lost: book.operations.iter().filter(lost).count(),
-        stale_writes: summary.stale_writes,
     };
     (case.violations, tally)
 }
@@ -408,8 +404,6 @@ fn kind(violation: &Violation) -> ViolationKind {
         Violation::LeftBehind { .. } => ViolationKind::LeftBehind,
         Violation::LostWithoutCause { .. } => ViolationKind::LostWithoutCause,
         Violation::Overlap { .. } => ViolationKind::Overlap,
-        Violation::RefusedFreshToken { .. } => ViolationKind::WriterRefused,
-        Violation::RegisterWentBack { .. } => ViolationKind::RegisterWentBack,
         Violation::Starved { .. } => ViolationKind::PassedOver,
         Violation::TokenReused { .. } | Violation::TokenWentBack { .. } => {
             ViolationKind::TokenOrder

@@ -93,11 +93,11 @@ impl Book {
     }
 
     /// Adds an event for the checker, which counts acquisitions from 1.
-    pub(crate) fn event(&mut self, at: Duration, key: &LockKey, of: Option<usize>, what: What) {
+    pub(crate) fn event(&mut self, at: Duration, key: &LockKey, number: usize, what: What) {
         let at = nanos(at);
         // What happens at one moment of virtual time still happens one after the other.
         let at = self.events.last().map_or(at, |last| at.max(last.at + 1));
-        let attempt = of.map_or(0, |number| u64::try_from(number).unwrap_or(0) + 1);
+        let attempt = u64::try_from(number).unwrap_or(0) + 1;
         let mut event = HistoryEvent::new(at, key.as_str(), attempt, what);
         event.seq = u64::try_from(self.events.len()).unwrap_or(u64::MAX);
         self.events.push(event);

@@ -7,8 +7,6 @@
 //!
 //! What is simulated is the store, the network and the clocks. The engine with its scheduler, the
 //! guard, [`LocalQueue`](polylock_core::layers::LocalQueue) and the other layers are the real ones.
-//! What the locks protect knows nothing of them: a register that refuses tokens smaller than the
-//! largest it has seen.
 
 mod backend;
 mod boot;

@@ -1,4 +1,4 @@
-//! The network between processes, store and resource: every message is an event in virtual time.
+//! The network between processes and store: every message is an event in virtual time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;

@@ -41,7 +41,7 @@ impl SimWorld {
             format_args!("process {process} {key} #{number}: {what}"),
         );
         if let Some(event) = event {
-            book.event(at, &key, Some(number), event);
+            book.event(at, &key, number, event);
         }
     }
 
@@ -74,7 +74,7 @@ impl SimWorld {
             access: access_of(mode),
             exact: true,
         };
-        book.event(at, key, Some(number), what);
+        book.event(at, key, number, what);
         number
     }
 

@@ -40,16 +40,12 @@ pub enum ViolationKind {
     Overlap,
     /// A waiter waited although the lock was free.
     PassedOver,
-    /// The fenced register took a smaller token after a larger one.
-    RegisterWentBack,
     /// An operation did not end.
     Stuck,
     /// A later holder had no larger token.
     TokenOrder,
     /// A lock was held again after it was lost.
     Unlost,
-    /// The fenced register refused the holder of the lock.
-    WriterRefused,
 }
 
 impl SimViolation {

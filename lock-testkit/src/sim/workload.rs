@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Mode, Renewal, Wait};
+use polylock_core::{AcquireRequest, DistributedLock, LockGuard, Mode, Renewal, Wait};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
@@ -36,8 +36,6 @@ struct Worker {
 /// What an operation does once it has the lock.
 struct SimWork {
     number: usize,
-    key: LockKey,
-    exclusive: bool,
     /// Goes on for a while after the lock is lost, like code that never checks the guard.
     careless: bool,
     ends: Duration,
@@ -108,8 +106,6 @@ impl Worker {
         let watched = self.watch(number, &guard);
         let work = SimWork {
             number,
-            key: request.key().clone(),
-            exclusive: request.mode() == Mode::Exclusive,
             careless: self.rng.chance(400),
             ends: world.now() + self.work_time(request),
         };
@@ -177,32 +173,10 @@ impl Worker {
             if !held && !work.careless {
                 return;
             }
-            self.step(work, guard).await;
+            if self.rng.chance(60) {
+                // A failure is not the end: the guard says whether the lock is held.
+                drop(guard.renew().await);
+            }
         }
-        if work.exclusive && (guard.is_held() || work.careless) {
-            self.write(work, guard).await;
-        }
-    }
-
-    async fn step(&mut self, work: &SimWork, guard: &LockGuard) {
-        if work.exclusive && self.rng.chance(600) {
-            self.write(work, guard).await;
-        }
-        if self.rng.chance(60) {
-            // A failure is not the end: the guard says whether the lock is held.
-            drop(guard.renew().await);
-        }
-    }
-
-    /// Writes with the token of the guard; now and then a queue in between is full.
-    async fn write(&mut self, work: &SimWork, guard: &LockGuard) {
-        let token = guard.fencing_token().map_or(0, |token| token.value());
-        let transit = if self.rng.chance(50) {
-            self.rng.millis(200, 1200)
-        } else {
-            self.rng.millis(1, 15)
-        };
-        let world = Arc::clone(&self.world);
-        world.write(work.number, &work.key, token, transit).await;
     }
 }

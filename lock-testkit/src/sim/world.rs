@@ -1,10 +1,8 @@
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use polylock_core::layers::LocalQueue;
 use polylock_core::{DistributedLock, LockKey};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::fault::SimFault;
@@ -13,7 +11,6 @@ use super::net::Net;
 use super::plan::SimPlan;
 use super::process::SimProcess;
 use super::store::SimStore;
-use crate::history::What;
 use crate::lock;
 use crate::mutants::Mutation;
 
@@ -25,7 +22,6 @@ pub(crate) struct SimWorld {
     pub(crate) mutation: Option<Mutation>,
     pub(crate) net: Net,
     pub(crate) store: SimStore,
-    resource: Resource,
     pub(crate) log: SimLog,
     started: Instant,
     /// By number; the dead keep theirs.
@@ -55,7 +51,6 @@ impl SimWorld {
             mutation,
             net: Net::new(seed, plan.weather),
             store,
-            resource: Resource::default(),
             log,
             started: Instant::now(),
             processes: Mutex::default(),
@@ -112,44 +107,5 @@ impl SimWorld {
         self.net.clear();
         let machines = std::mem::take(&mut *lock(&self.processes));
         machines.iter().for_each(|machine| machine.process.kill());
-    }
-}
-
-/// A register that refuses tokens smaller than the largest it has seen. The largest token that the
-/// register of each key has seen. It knows nothing of locks.
-#[derive(Debug, Default)]
-struct Resource(Mutex<BTreeMap<LockKey, u64>>);
-
-impl Resource {
-    fn accepts(&self, key: &LockKey, token: u64) -> bool {
-        let mut registers = lock(&self.0);
-        let largest = registers.entry(key.clone()).or_default();
-        *largest = token.max(*largest);
-        *largest == token
-    }
-}
-
-impl SimWorld {
-    /// Writes with a token, and waits for it. A message that is under way for its `transit` arrives
-    /// even if its sender dies.
-    pub(crate) async fn write(
-        self: &Arc<Self>,
-        operation: usize,
-        key: &LockKey,
-        token: u64,
-        transit: Duration,
-    ) {
-        let (done, answer) = oneshot::channel();
-        let key = key.clone();
-        self.after(transit, move |world| {
-            let accepted = world.resource.accepts(&key, token);
-            let (at, mut book) = (world.now(), world.log.book());
-            let how = if accepted { "accepted" } else { "refused" };
-            book.note(at, format_args!("{key} #{operation}: write {how}, {token}"));
-            book.event(at, &key, None, What::Wrote { token, accepted });
-            // The sender may have died.
-            done.send(()).unwrap_or_default();
-        });
-        drop(answer.await);
     }
 }

@@ -37,10 +37,6 @@ fn tenth(number: u64) {
         tally.leases_lost > 0,
         "the faults were asleep: no lease was lost"
     );
-    assert!(
-        tally.stale_writes > 0,
-        "the faults were asleep: no stale write was stopped"
-    );
     assert!(tally.hand_overs > 0, "no lease was handed over");
 }
 
