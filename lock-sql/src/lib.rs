@@ -62,6 +62,8 @@ mod leases;
 mod lock;
 mod mutex;
 #[cfg(feature = "_server")]
+mod on_drop;
+#[cfg(feature = "_server")]
 mod pool;
 #[cfg(feature = "_server")]
 mod purge;

@@ -16,6 +16,7 @@ use crate::dialect::postgres::lease::CHANNEL;
 use crate::error::SqlFailure;
 use crate::held_leases::HeldSqlLeases;
 use crate::mutex::Mutex;
+use crate::on_drop::OnDrop;
 use crate::pool::Pool;
 use crate::release_notifier::ReleaseNotifier;
 use crate::wire::{ConnectTarget, DbError, Sql, SqlValue, hex, postgres};
@@ -170,6 +171,16 @@ impl Listener {
         }
     }
 
+    fn stop_receiving(&self) {
+        self.is_receiving.store(false, Ordering::Release);
+        // The next connection may lead to a server without the requests.
+        let mut state = self.state.lock();
+        let topics = state.topics.values_mut();
+        topics.for_each(|topic| topic.requested = None);
+        drop(state);
+        self.release_notifier.wake_all();
+    }
+
     /// Forgets topics without waiters; returns whether there were waiters or leases lately.
     fn is_wanted(&self) -> bool {
         let now = self.engine.now();
@@ -230,7 +241,8 @@ impl RunningListener {
         let mut listener = tokio::time::timeout(OPENING, self.open())
             .await
             .map_err(|_| SqlFailure::of_opening(late()))??;
-        let _receiving = Receiving(&self.listener);
+        // The clients that rely on notifications learn that none come any more.
+        let _receiving = OnDrop(|| self.listener.stop_receiving());
         self.listener.is_receiving.store(true, Ordering::Release);
         while self.listener.is_wanted() {
             match tokio::time::timeout(SILENCE, listener.try_recv()).await {
@@ -287,21 +299,6 @@ impl Drop for RunningListener {
         if !self.has_stopped {
             self.listener.state.lock().is_running = false;
         }
-    }
-}
-
-/// Reports the end of notifications to the clients that rely on them.
-struct Receiving<'a>(&'a Listener);
-
-impl Drop for Receiving<'_> {
-    fn drop(&mut self) {
-        self.0.is_receiving.store(false, Ordering::Release);
-        // The next connection may lead to a server without the requests.
-        let mut state = self.0.state.lock();
-        let topics = state.topics.values_mut();
-        topics.for_each(|topic| topic.requested = None);
-        drop(state);
-        self.0.release_notifier.wake_all();
     }
 }
 

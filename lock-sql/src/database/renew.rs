@@ -18,6 +18,7 @@ use super::statements::{Many, RenewalStatements};
 use super::{DatabaseStore, on};
 use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
+use crate::on_drop::OnDrop;
 use crate::table::LockRows;
 use crate::wire::{ErrorClass, QueryResult, SqlValue};
 
@@ -129,7 +130,7 @@ impl DatabaseStore {
     /// waiters passes from one to the next, and is never free.
     async fn renew_locked(&self, round: &RenewalRound<'_>, some: &[usize]) {
         let key = &round.due[some[0]].key;
-        let Some(turn) = KeyTurn::new(&self.waiting_keys, key) else {
+        let Some(turn) = self.turn(key) else {
             // A statement of an earlier attempt still waits. This one is not sent, so its outcome is known.
             return;
         };
@@ -157,6 +158,16 @@ impl DatabaseStore {
         {
             round.report(&missed, &Err(failure));
         }
+    }
+
+    /// The turn of the only statement that may wait for the rows of a key.
+    fn turn(&self, key: &LockKey) -> Option<OnDrop<impl FnMut() + Send + 'static + use<>>> {
+        let (keys, key) = (Arc::clone(&self.waiting_keys), key.clone());
+        let is_free = keys.lock().insert(key.clone());
+        let end = move || {
+            keys.lock().remove(&key);
+        };
+        is_free.then(|| OnDrop(end))
     }
 
     /// Runs a statement for several rows; repeats it after a conflict with another transaction, with no
@@ -213,27 +224,6 @@ fn divide(
 fn is_renewed(lock: &LockRows, id: LeaseId, ttl: Duration, answer: &QueryResult) -> bool {
     let end = answer.last_id.saturating_add(whole_micros(ttl));
     answer.last_id > 0 && lock.lasts_until(id, codec::moment(end))
-}
-
-/// The only statement that may wait for the rows of a key.
-struct KeyTurn {
-    keys: Arc<Mutex<BTreeSet<LockKey>>>,
-    key: LockKey,
-}
-
-impl KeyTurn {
-    fn new(keys: &Arc<Mutex<BTreeSet<LockKey>>>, key: &LockKey) -> Option<Self> {
-        keys.lock().insert(key.clone()).then(|| Self {
-            keys: Arc::clone(keys),
-            key: key.clone(),
-        })
-    }
-}
-
-impl Drop for KeyTurn {
-    fn drop(&mut self) {
-        self.keys.lock().remove(&self.key);
-    }
 }
 
 /// Max leases of one statement, equal to those that SQLite renews in one transaction.

@@ -19,6 +19,7 @@ use crate::budget::{RETRY_INTERVAL, SqlBudget};
 use crate::config::SqlMode;
 use crate::error::SqlFailure;
 use crate::mutex::Mutex;
+use crate::on_drop::OnDrop;
 
 /// The sessions of this lock service, and their reservations.
 pub(crate) struct SessionPool {
@@ -121,7 +122,7 @@ impl SessionPool {
                 match self.begin_to_open(alone) {
                     Some(opened) => break opened,
                     None => {
-                        let _waiting = alone.then(|| WaitForIdle::new(self));
+                        let _waiting = alone.then(|| self.count_waiting());
                         self.while_full(request, budget, changed).await;
                     }
                 }
@@ -142,9 +143,17 @@ impl SessionPool {
     ) -> T {
         budget.mark_full(true);
         request.mark_full(Some(Arc::clone(&self.why_full)));
-        // Also if this is dropped.
-        let _waiting = WaitForSession { request, budget };
+        let _waiting = OnDrop(|| {
+            request.mark_full(None);
+            budget.mark_full(false);
+        });
         wait.await
+    }
+
+    /// Counts a request that waits for a session of its own to become idle.
+    fn count_waiting(&self) -> OnDrop<impl FnMut()> {
+        self.state.lock().waiting += 1;
+        OnDrop(move || self.state.lock().waiting -= 1)
     }
 
     /// Why requests wait in this process, if the server has opened as many sessions as it may.
@@ -385,18 +394,6 @@ impl SessionPool {
     }
 }
 
-struct WaitForSession<'a> {
-    request: &'a AcquireRequest,
-    budget: &'a SqlBudget,
-}
-
-impl Drop for WaitForSession<'_> {
-    fn drop(&mut self) {
-        self.request.mark_full(None);
-        self.budget.mark_full(false);
-    }
-}
-
 /// Records all holders in this process, so that its own requests find them.
 pub(super) async fn record_all() {
     let sessions = {
@@ -426,22 +423,6 @@ static SESSIONS: Mutex<Vec<Weak<SessionHandle>>> = Mutex::new(Vec::new());
 
 /// How long an administrative request waits for the records of its own process.
 const RECORDING: Duration = Duration::from_secs(1);
-
-/// A request that waits for a session of its own to become idle.
-struct WaitForIdle<'a>(&'a SessionPool);
-
-impl<'a> WaitForIdle<'a> {
-    fn new(pool: &'a SessionPool) -> Self {
-        pool.state.lock().waiting += 1;
-        Self(pool)
-    }
-}
-
-impl Drop for WaitForIdle<'_> {
-    fn drop(&mut self) {
-        self.0.state.lock().waiting -= 1;
-    }
-}
 
 /// A session that is being opened; ends with the attempt, also if a runtime drops that.
 struct Opening {
