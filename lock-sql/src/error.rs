@@ -29,28 +29,12 @@ pub(crate) enum SqlCause {
     #[error("{}", .0.class.says())]
     Sql(DbError),
 
-    #[error(
-        "table {table} has layout {found}, and this version knows layout {known}: {}",
-        layout_fix(.table, *.found, *.known)
-    )]
-    Layout {
-        table: String,
-        found: i64,
-        known: i64,
-    },
-
     #[error("table {table:?} has a row that polylock has not written{remove}")]
     Malformed {
         table: String,
         /// How to remove the row, if the row is known.
         remove: String,
     },
-
-    #[error("other records with the same token are stored all the time")]
-    Overtaken,
-
-    #[error("{path:?} is on a network file system, where locks in SQLite do not exclude")]
-    Network { path: PathBuf },
 
     #[error("the database refused a statement, its table may belong to another program")]
     Refused { source: SqlErrorSource },
@@ -70,7 +54,7 @@ pub(crate) enum SqlCause {
     Said {
         kind: ErrorKind,
         says: String,
-        source: SqlErrorSource,
+        source: Option<SqlErrorSource>,
     },
 
     /// It was closed, or broke, before it was asked; with an unknown outcome, during a release.
@@ -83,9 +67,6 @@ pub(crate) enum SqlCause {
     /// What is written there says why no lock can be had for the time being.
     #[error("{0}")]
     Unfit(String),
-
-    #[error("locks in SQLite need a boot id, which is known on Linux and macOS only")]
-    Unportable { source: SqlErrorSource },
 }
 
 /// How to remove the row of a key, by the column that has the key; nothing for a key that is not plain.
@@ -96,17 +77,6 @@ fn removal(table: &str, column: &str, key: &[u8]) -> String {
             ", and it is left as it is; if it is not needed: DELETE FROM {table} WHERE {column} = '{text}'"
         ),
         _ => String::new(),
-    }
-}
-
-/// What to do about a table of another layout.
-fn layout_fix(table: &str, found: i64, known: i64) -> String {
-    match found < known {
-        true => format!(
-            "stop the clients that use it, and with no lock held make it anew, which forgets the tokens of \
-             fences: DROP TABLE {table}, then `lockctl schema apply`"
-        ),
-        false => "a later version of polylock uses it, update this one".to_owned(),
     }
 }
 
@@ -138,20 +108,18 @@ impl SqlCause {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Said { kind, .. } => *kind,
-            Self::Config(_) | Self::Network { .. } => ErrorKind::InvalidConfig,
+            Self::Config(_) => ErrorKind::InvalidConfig,
             Self::Sql(db_error) => db_error.class.kind(),
             Self::Malformed { .. } => ErrorKind::Foreign,
-            Self::Layout { .. } | Self::Refused { .. } => ErrorKind::Protocol,
-            Self::Unportable { .. } => ErrorKind::Unsupported,
+            Self::Refused { .. } => ErrorKind::Protocol,
             _ => ErrorKind::Unavailable,
         }
     }
 
     fn into_source(self) -> Option<SqlErrorSource> {
         match self {
-            Self::Refused { source } | Self::Said { source, .. } | Self::Unportable { source } => {
-                Some(source)
-            }
+            Self::Refused { source } => Some(source),
+            Self::Said { source, .. } => source,
             Self::Sql(db_error) => Some(db_error.source),
             _ => None,
         }
@@ -159,11 +127,19 @@ impl SqlCause {
 
     /// The table means something else by its columns.
     pub(crate) fn layout(table: &str, found: i64, known: i64) -> Self {
-        let table = table.to_owned();
-        Self::Layout {
-            table,
-            found,
-            known,
+        let fix = match found < known {
+            true => format!(
+                "stop the clients that use it, and with no lock held make it anew, which forgets the \
+                 tokens of fences: DROP TABLE {table}, then `lockctl schema apply`"
+            ),
+            false => "a later version of polylock uses it, update this one".to_owned(),
+        };
+        Self::Said {
+            kind: ErrorKind::Protocol,
+            says: format!(
+                "table {table} has layout {found}, and this version knows layout {known}: {fix}"
+            ),
+            source: None,
         }
     }
 
@@ -184,8 +160,11 @@ impl SqlCause {
     }
 
     pub(crate) fn said(kind: ErrorKind, says: impl Into<String>, source: SqlErrorSource) -> Self {
-        let says = says.into();
-        Self::Said { kind, says, source }
+        Self::Said {
+            kind,
+            says: says.into(),
+            source: Some(source),
+        }
     }
 }
 
@@ -295,6 +274,12 @@ impl From<SqlCause> for SqlFailure {
             cause,
             outcome_unknown: false,
         }
+    }
+}
+
+impl From<SqlCause> for Error {
+    fn from(cause: SqlCause) -> Self {
+        SqlFailure::from(cause).into()
     }
 }
 

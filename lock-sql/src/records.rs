@@ -86,7 +86,8 @@ impl Records {
                 None => {}
             }
         }
-        Err(SqlCause::Overtaken.into())
+        let says = "other records with the same token are stored all the time";
+        Err(SqlCause::Unfit(says.to_owned()).into())
     }
 
     /// Stores a version of a record, unless a later one is there; whether it was stored.

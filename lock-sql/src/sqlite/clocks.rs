@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use polylock_core::ErrorKind;
 use polylock_core::engine::Engine;
 
 use super::observations::Observations;
@@ -23,8 +24,9 @@ pub(crate) struct Clocks {
 impl Clocks {
     pub(crate) fn new(engine: Engine) -> Result<Self, SqlCause> {
         let boot = boot_id::read().and_then(|text| parse(&text));
-        let boot = boot.map_err(|e| SqlCause::Unportable {
-            source: Arc::new(e),
+        let boot = boot.map_err(|e| {
+            let says = "locks in SQLite need a boot id, which is known on Linux and macOS only";
+            SqlCause::said(ErrorKind::Unsupported, says, Arc::new(e))
         })?;
         Ok(Self {
             engine,

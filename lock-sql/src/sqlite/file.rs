@@ -117,9 +117,9 @@ pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), SqlCause> {
 /// of two machines are not comparable.
 pub(super) fn check_local(path: &Path) -> Result<(), SqlCause> {
     match FileSystem::of(path) {
-        Some(FileSystem::Network) => Err(SqlCause::Network {
-            path: path.to_owned(),
-        }),
+        Some(FileSystem::Network) => Err(SqlCause::Config(format!(
+            "{path:?} is on a network file system, where locks in SQLite do not exclude"
+        ))),
         _ => Ok(()),
     }
 }

@@ -33,8 +33,7 @@ pub(super) fn excludes(
     place: &QualifiedTable,
 ) -> Result<(), Error> {
     let start = Start::read(start).ok_or_else(|| malformed(place))?;
-    let excludes = start.excludes(lineage);
-    excludes.map_err(|cause| SqlFailure::from(cause).into())
+    Ok(start.excludes(lineage)?)
 }
 
 /// Whether the start of the server is admitted, by the third number of the row of [`numbers`].
@@ -48,7 +47,7 @@ pub(super) fn is_admitted(answer: &QueryResult) -> bool {
 pub(super) fn check_layout(place: &QualifiedTable, layout: Option<i64>) -> Result<(), Error> {
     match layout {
         Some(LAYOUT) => Ok(()),
-        Some(found) => Err(SqlFailure::from(SqlCause::layout(place.name(), found, LAYOUT)).into()),
+        Some(found) => Err(SqlCause::layout(place.name(), found, LAYOUT).into()),
         // Not described yet, which is no older layout.
         None => Err(malformed(place)),
     }
@@ -56,7 +55,7 @@ pub(super) fn check_layout(place: &QualifiedTable, layout: Option<i64>) -> Resul
 
 /// A row that was just written is missing, or has no number.
 pub(super) fn malformed(place: &QualifiedTable) -> Error {
-    SqlFailure::from(SqlCause::malformed(place.name())).into()
+    SqlCause::malformed(place.name()).into()
 }
 
 /// The caller's error, except for contention.

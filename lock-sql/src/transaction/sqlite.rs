@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::connection::DatabaseTransaction;
 use super::place::QualifiedTable;
 use crate::dialect::sqlite::{LAYOUT, PROBE, TransactionStatements};
-use crate::error::{SqlCause, SqlFailure};
+use crate::error::SqlCause;
 use crate::sqlite::clocks::Clocks;
 use crate::sqlite::db_error::{BUSY, BUSY_SNAPSHOT, ERROR, FULL, IOERR, LOCKED, READONLY, code};
 use crate::sqlite::rows::{self, BoundQuery};
@@ -59,7 +59,7 @@ impl DatabaseTransaction for SqliteConnection {
         let found = fetch(self, raise).await?;
         let newest = found.last().and_then(|row| row.try_get::<i64, _>(0).ok());
         let newest = newest.and_then(|newest| u64::try_from(newest).ok());
-        newest.ok_or_else(|| of(SqlCause::malformed(place.name())))
+        newest.ok_or_else(|| SqlCause::malformed(place.name()).into())
     }
 }
 
@@ -70,7 +70,7 @@ fn clocks() -> Result<&'static Clocks> {
         return Ok(clocks);
     }
     let engine = Engine::of_this_process(SqliteConnection::BACKEND);
-    let clocks = Clocks::new(engine).map_err(of)?;
+    let clocks = Clocks::new(engine)?;
     Ok(CLOCKS.get_or_init(|| clocks))
 }
 
@@ -87,13 +87,14 @@ fn read(
 ) -> Result<LoadedLocks> {
     let about = found.iter().find(|row| rows::is_about_table(row));
     let about = about.and_then(rows::read_table);
-    let about = about.ok_or_else(|| of(SqlCause::malformed(place.name())))?;
+    let malformed = || SqlCause::malformed(place.name());
+    let about = about.ok_or_else(malformed)?;
     if about.layout != LAYOUT {
-        return Err(of(SqlCause::layout(place.name(), about.layout, LAYOUT)));
+        return Err(SqlCause::layout(place.name(), about.layout, LAYOUT).into());
     }
     let mut locks = LoadedLocks::new(clocks.now(about.floor));
     for row in found.iter().filter(|row| !rows::is_about_table(row)) {
-        let (_, mut row) = rows::read(row).ok_or_else(|| of(SqlCause::malformed(place.name())))?;
+        let (_, mut row) = rows::read(row).ok_or_else(malformed)?;
         clocks.judge(&mut row, &locks.ctx);
         locks.rows_of(key).load(row);
     }
@@ -140,12 +141,8 @@ fn failed(error: sqlx::Error) -> Error {
         ),
         _ => {
             let source = Arc::new(error);
-            return of(SqlCause::Refused { source });
+            return SqlCause::Refused { source }.into();
         }
     };
     Error::new(kind, message).with_source(error)
-}
-
-fn of(cause: SqlCause) -> Error {
-    SqlFailure::from(cause).into()
 }
