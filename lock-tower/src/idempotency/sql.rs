@@ -353,50 +353,23 @@ pub enum SqlDialect {
 impl SqlDialect {
     /// Whether sqlx 0.9 knows the parameter of a URL.
     fn has_parameter(self, name: &str) -> bool {
-        let known: &[&str] = match self {
-            Self::MySql => &[
-                "charset",
-                "collation",
-                "socket",
-                "ssl-ca",
-                "ssl-cert",
-                "ssl-key",
-                "ssl-mode",
-                "sslca",
-                "sslcert",
-                "sslkey",
-                "sslmode",
-                "statement-cache-capacity",
-                "time-zone",
-                "timezone",
-            ],
-            Self::Postgres => &[
-                "application_name",
-                "dbname",
-                "host",
-                "hostaddr",
-                "options",
-                "password",
-                "port",
-                "ssl-ca",
-                "ssl-cert",
-                "ssl-key",
-                "ssl-mode",
-                "ssl-root-cert",
-                "sslcert",
-                "sslkey",
-                "sslmode",
-                "sslrootcert",
-                "statement-cache-capacity",
-                "user",
-            ],
-            Self::Sqlite => &["cache", "immutable", "mode", "vfs"],
+        let known = match self {
+            Self::MySql => {
+                "charset collation socket ssl-ca ssl-cert ssl-key ssl-mode sslca sslcert sslkey \
+                 sslmode statement-cache-capacity time-zone timezone"
+            }
+            Self::Postgres => {
+                "application_name dbname host hostaddr options password port ssl-ca ssl-cert \
+                 ssl-key ssl-mode ssl-root-cert sslcert sslkey sslmode sslrootcert \
+                 statement-cache-capacity user"
+            }
+            Self::Sqlite => "cache immutable mode vfs",
         };
         let is_setting = self == Self::Postgres
             && name
                 .strip_prefix("options[")
                 .is_some_and(|setting| setting.ends_with(']'));
-        is_setting || known.contains(&name)
+        is_setting || known.split(' ').any(|known| known == name)
     }
 }
 
