@@ -15,7 +15,7 @@ use crate::table::TokenRange;
 /// One connection that holds locks, as its users see it.
 pub(crate) struct SessionHandle {
     pub(crate) id: LeaseId,
-    pub(super) commands: mpsc::UnboundedSender<SessionCommand>,
+    commands: mpsc::UnboundedSender<SessionCommand>,
     /// When the last request was sent to which the session has replied, in nanoseconds.
     proven: AtomicU64,
     trusted_for: Duration,
@@ -153,6 +153,16 @@ impl SessionHandle {
         }
     }
 
+    /// Sends a command. Its reply never comes if the session is over.
+    pub(super) fn send<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> SessionCommand,
+    ) -> oneshot::Receiver<T> {
+        let (reply, answer) = oneshot::channel();
+        drop(self.commands.send(command(reply)));
+        answer
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.held_leases.lock().is_over
     }
@@ -242,10 +252,9 @@ impl SessionHold {
     }
 
     fn send_release(&self) -> oneshot::Receiver<Result<Released, SqlFailure>> {
-        let (reply, released) = oneshot::channel();
-        let release = SessionCommand::Release { id: self.id, reply };
-        drop(self.reservation.session.commands.send(release));
-        released
+        let id = self.id;
+        let release = |reply| SessionCommand::Release { id, reply };
+        self.session().send(release)
     }
 }
 

@@ -59,19 +59,13 @@ impl SessionLease {
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, SqlFailure>>) -> SessionCommand,
     ) -> Result<T> {
-        let (reply, answer) = oneshot::channel();
-        let sent = self
-            .state
-            .lock()
-            .as_ref()
-            .is_some_and(|state| state.hold.session().commands.send(command(reply)).is_ok());
-        if !sent {
-            return Err(Error::lost(LostReason::SessionEnded));
-        }
-        match answer.await {
-            Ok(done) => Ok(done?),
-            Err(_) => Err(Error::lost(LostReason::SessionEnded)),
-        }
+        let ended = || Error::lost(LostReason::SessionEnded);
+        let answer = {
+            let state = self.state.lock();
+            let state = state.as_ref().ok_or_else(ended)?;
+            state.hold.session().send(command)
+        };
+        Ok(answer.await.map_err(|_| ended())??)
     }
 }
 

@@ -190,24 +190,23 @@ impl SqlSessions {
         id: polylock_core::engine::LeaseId,
         until: Option<Instant>,
     ) -> Result<SessionReply, SqlFailure> {
-        let (reply, taken) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let session = Arc::clone(&reservation.session);
-        let take = SessionRequest {
-            reservation,
-            key: request.key().clone(),
-            id,
-            is_shared: matches!(request.mode(), Mode::Shared),
-            label: request.label().encode(),
-            has_claimed: false,
-            until,
-            reply,
-            _end: end,
+        let take = |reply| {
+            SessionCommand::Take(Box::new(SessionRequest {
+                reservation,
+                key: request.key().clone(),
+                id,
+                is_shared: matches!(request.mode(), Mode::Shared),
+                label: request.label().encode(),
+                has_claimed: false,
+                until,
+                reply,
+                _end: end,
+            }))
         };
-        let take = SessionCommand::Take(Box::new(take));
         let engine = &self.context.engine;
-        let sent = engine.poll_woken(|| session.commands.send(take));
-        sent.map_err(|_| self::ended())?;
+        let taken = engine.poll_woken(|| session.send(take));
         let undoing = UndoOnDrop::new(engine, ended);
         let taken = taken.await.unwrap_or_else(|_| Err(self::ended()));
         undoing.disarm();

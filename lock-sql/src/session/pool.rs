@@ -335,14 +335,9 @@ impl SessionPool {
             state.sessions.extract_if(.., is_idle).collect()
         };
         // All commands are sent before the first reply: the caller may stop waiting.
-        let report: Vec<_> = idle
-            .into_iter()
-            .map(|SessionEntry { session, .. }| {
-                let (reply, retired) = oneshot::channel();
-                drop(session.commands.send(SessionCommand::Retire { reply }));
-                retired
-            })
-            .collect();
+        let retire =
+            |entry: SessionEntry| entry.session.send(|reply| SessionCommand::Retire { reply });
+        let report: Vec<_> = idle.into_iter().map(retire).collect();
         for retired in report {
             // An error says that the session has ended by itself.
             let _ended = retired.await;
@@ -403,11 +398,7 @@ pub(super) async fn record_all() {
     let sessions = sessions.iter().filter_map(Weak::upgrade);
     let recorded: Vec<_> = sessions
         .filter(|session| session.has_holders())
-        .map(|session| {
-            let (reply, recorded) = oneshot::channel();
-            drop(session.commands.send(SessionCommand::Record { reply }));
-            recorded
-        })
+        .map(|session| session.send(|reply| SessionCommand::Record { reply }))
         .collect();
     let all = async {
         for recorded in recorded {

@@ -71,10 +71,8 @@ async fn session_with(id: LeaseId, record_at: Option<Instant>, here: &SqlSession
 
 /// A command for which a session sends no request: there is no such holder.
 fn keep_busy(session: &SessionHandle) -> oneshot::Receiver<Result<Option<TokenRange>, SqlFailure>> {
-    let (reply, drawn) = oneshot::channel();
     let id = LeaseId::from_bytes([0; 16]);
-    drop(session.commands.send(SessionCommand::Draw { id, reply }));
-    drawn
+    session.send(|reply| SessionCommand::Draw { id, reply })
 }
 
 /// A session runs the commands that have arrived before it does anything else.
@@ -151,8 +149,7 @@ async fn a_holder_that_lost_the_lock_draws_no_token() {
         let session = here.pool.sessions().pop().unwrap();
         let id = session.holders().pop().unwrap();
         let draw = async || {
-            let (reply, drawn) = oneshot::channel();
-            drop(session.commands.send(SessionCommand::Draw { id, reply }));
+            let drawn = session.send(|reply| SessionCommand::Draw { id, reply });
             drawn.await.ok().and_then(Result::ok).flatten()
         };
         let block = draw().await.expect("a holder draws");
