@@ -61,21 +61,7 @@ pub(super) struct HeldSessionLock {
     pub(super) recording: Option<watch::Receiver<()>>,
 }
 
-/// Opens a connection; the second value is the task that serves it.
-pub(super) async fn open(
-    pool: &Arc<SessionPool>,
-) -> Result<
-    (
-        Arc<SessionHandle>,
-        impl Future<Output = ()> + Send + 'static,
-    ),
-    SqlFailure,
-> {
-    let actor = connect(pool).await?;
-    Ok((Arc::clone(&actor.handle), actor.serve()))
-}
-
-/// Opens a connection, which nothing serves yet.
+/// Opens a connection, which nothing serves before [`serve`](Actor::serve).
 pub(super) async fn connect(pool: &Arc<SessionPool>) -> Result<Actor, SqlFailure> {
     let context = Arc::clone(&pool.context);
     let until = Instant::now() + context.request_timeout;

@@ -266,8 +266,9 @@ impl SessionPool {
     }
 
     async fn open(self: &Arc<Self>, opening: &mut Opening) -> Result<(), SqlFailure> {
-        match actor::open(self).await {
-            Ok((session, actor)) => {
+        match actor::connect(self).await {
+            Ok(actor) => {
+                let session = Arc::clone(&actor.handle);
                 let mut sessions = SESSIONS.lock();
                 sessions.retain(|session| session.strong_count() > 0);
                 sessions.push(Arc::downgrade(&session));
@@ -286,7 +287,9 @@ impl SessionPool {
                 }
                 // A span of its own, because any caller may poll it.
                 let span = tracing::error_span!(parent: None, "sql_session");
-                self.context.engine.spawn_inline(actor.instrument(span));
+                self.context
+                    .engine
+                    .spawn_inline(actor.serve().instrument(span));
                 Ok(())
             }
             Err(failure) => {
