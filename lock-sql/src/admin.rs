@@ -9,28 +9,23 @@ use polylock_core::{
 };
 use tokio::sync::mpsc;
 
-use crate::error::SqlFailure;
 use crate::leases::Leases;
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl LockAdmin for Leases {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
-        self.store
-            .list(prefix)
-            .await
-            .map_err(|failure| self.named(failure))
+        let listed = self.store.list(prefix).await;
+        listed.map_err(|failure| self.named(failure))
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let found = self.store.inspect(key).await;
-        found.map_err(|failure| self.named(failure).with_key(key))
+        self.of(key, self.store.inspect(key).await)
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
         let reason = cut(reason);
-        let broken = self.store.break_all(key, reason).await;
-        let broken = broken.map_err(|failure| self.named(failure).with_key(key))?;
+        let broken = self.of(key, self.store.break_all(key, reason).await)?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
             self.store.release_notifier().wake(key);
@@ -55,14 +50,11 @@ impl LockAdmin for Leases {
         let mut due = RenewalRequest::new(key.clone(), id, ttl);
         // No scheduler waits for this renewal: only the configured timeouts count.
         due.timeout = AcquireRequest::MAX_TTL;
-        let renewed = self.store.renew(&[due]).await.remove(0);
-        let backend = self.capabilities.backend;
-        renewed.map_err(|error| error.with_backend(backend).with_key(key))
+        self.of(key, self.store.renew(&[due]).await.remove(0))
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        let released = self.store.release(key, id).await;
-        let released = released.map_err(|failure| self.named(failure).with_key(key))?;
+        let released = self.of(key, self.store.release(key, id).await)?;
         self.store.release_notifier().wake(key);
         Ok(released)
     }
@@ -75,8 +67,7 @@ impl LockAdmin for Leases {
         ttl: Duration,
     ) -> Result<Option<FencingToken>> {
         let renewal = RenewalRequest::new(key.clone(), new, ttl);
-        let adopted = self.store.adopt(id, &renewal).await;
-        let adopted = adopted.map_err(|failure| self.named(failure).with_key(key))?;
+        let adopted = self.of(key, self.store.adopt(id, &renewal).await)?;
         if adopted.is_some() {
             self.store.held_leases().take_away(id);
         }
@@ -84,22 +75,23 @@ impl LockAdmin for Leases {
     }
 
     async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
-        let record = self.store.record(key).await;
-        record.map_err(|failure| self.named(failure).with_key(key))
+        self.of(key, self.store.record(key).await)
     }
 
     async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
-        let backend = self.capabilities.backend;
-        let checked = record.check();
-        checked.map_err(|error| error.with_backend(backend).with_key(key))?;
-        let written = self.store.write_record(key, record, keep).await;
-        written.map_err(|failure| self.named(failure).with_key(key))
+        self.of(key, record.check())?;
+        self.of(key, self.store.write_record(key, record, keep).await)
     }
 }
 
 impl Leases {
-    fn named(&self, failure: SqlFailure) -> Error {
-        Error::from(failure).with_backend(self.capabilities.backend)
+    fn named(&self, failure: impl Into<Error>) -> Error {
+        failure.into().with_backend(self.capabilities.backend)
+    }
+
+    /// What was done with a key, with its name in the error.
+    pub(crate) fn of<T>(&self, key: &LockKey, done: Result<T, impl Into<Error>>) -> Result<T> {
+        done.map_err(|failure| self.named(failure).with_key(key))
     }
 }
 

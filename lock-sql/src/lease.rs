@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -12,6 +11,7 @@ use crate::store::LeaseStore;
 use crate::table::TokenRange;
 
 /// One acquisition in a table of leases.
+#[derive(Debug)]
 pub(crate) struct TableLease {
     store: Arc<dyn LeaseStore>,
     key: LockKey,
@@ -80,14 +80,5 @@ impl Lease for TableLease {
 impl Drop for TableLease {
     fn drop(&mut self) {
         self.store.held_leases().detach(self.id);
-    }
-}
-
-impl fmt::Debug for TableLease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TableLease")
-            .field("key", &self.key)
-            .field("id", &self.id)
-            .finish_non_exhaustive()
     }
 }

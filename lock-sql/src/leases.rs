@@ -54,10 +54,7 @@ impl Leases {
             Some(limit) => budget.bound(limit, acquired, silent).await,
             None => acquired.await,
         };
-        acquired.map_err(|e| {
-            e.with_backend(self.capabilities.backend)
-                .with_key(request.key())
-        })
+        self.of(request.key(), acquired)
     }
 
     async fn adopt(&self, request: &AcquireRequest, ticket: &Ticket) -> Result<LockGuard> {

@@ -42,21 +42,19 @@ impl LockAdmin for SqlSessions {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
         pool::record_all().await;
         let listed = list(&self.context, prefix).await;
-        listed.map_err(|failure| self.named(failure.into()))
+        listed.map_err(|failure| self.named(failure))
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
         pool::record_all().await;
-        let seen = inspect(&self.context, key).await;
-        let seen = seen.map_err(|failure| self.named(failure.into()).with_key(key))?;
+        let seen = self.of(key, inspect(&self.context, key).await)?;
         Ok(seen.map(|seen| seen.info))
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
         let reason = cut(reason);
         pool::record_all().await;
-        let broken = break_lock(&self.context, key, reason).await;
-        let broken = broken.map_err(|failure| self.named(failure.into()).with_key(key))?;
+        let broken = self.of(key, break_lock(&self.context, key, reason).await)?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
         }
@@ -95,15 +93,12 @@ impl LockAdmin for SqlSessions {
     }
 
     async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
-        let record = self.records.read(key).await;
-        record.map_err(|failure| self.named(failure.into()).with_key(key))
+        self.of(key, self.records.read(key).await)
     }
 
     async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
-        let checked = record.check();
-        checked.map_err(|error| self.named(error).with_key(key))?;
-        let written = self.records.write(key, record, keep).await;
-        written.map_err(|failure| self.named(failure.into()).with_key(key))
+        self.of(key, record.check())?;
+        self.of(key, self.records.write(key, record, keep).await)
     }
 }
 

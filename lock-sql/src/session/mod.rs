@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use polylock_core::engine::{Engine, before};
 use polylock_core::{
-    AcquireRequest, Capabilities, Error, ErrorKind, Lease, LockGuard, LockLifetime, Mode, Result,
-    Waiting,
+    AcquireRequest, Capabilities, Error, ErrorKind, Lease, LockGuard, LockKey, LockLifetime, Mode,
+    Result, Waiting,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -106,7 +106,7 @@ impl SqlSessions {
             }
             None => attempts.await,
         };
-        acquired.map_err(|e| self.named(e).with_key(request.key()))
+        self.of(request.key(), acquired)
     }
 
     /// Tries again on another session if one ended in the middle: nothing is held in it.
@@ -234,8 +234,13 @@ impl SqlSessions {
         }
     }
 
-    fn named(&self, error: Error) -> Error {
-        error.with_backend(self.capabilities.backend)
+    fn named(&self, failure: impl Into<Error>) -> Error {
+        failure.into().with_backend(self.capabilities.backend)
+    }
+
+    /// What was done with a key, with its name in the error.
+    fn of<T>(&self, key: &LockKey, done: Result<T, impl Into<Error>>) -> Result<T> {
+        done.map_err(|failure| self.named(failure).with_key(key))
     }
 }
 
