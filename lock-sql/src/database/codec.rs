@@ -1,7 +1,6 @@
 //! The rows of a lock in the table.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::time::Duration;
 
 use polylock_core::LockKey;
@@ -134,11 +133,8 @@ fn read_row(values: &[SqlValue], stored: &mut Stored) -> Option<()> {
 pub(crate) fn write(stored: &Stored) -> Vec<Vec<SqlValue>> {
     let lock = &stored.lock;
     let changed: BTreeSet<_> = lock.changed().map(|row| row.slot).collect();
-    let taken = |slots: Range<u32>| {
-        let rows = lock.rows().filter(|row| slots.contains(&row.slot));
-        rows.filter(|row| row.holder.is_some()).count() as u64
-    };
-    let shared_leases = taken(1..QUEUE);
+    let is_shared = |row: &&LockRow| (1..QUEUE).contains(&row.slot) && row.holder.is_some();
+    let shared_leases = lock.rows().filter(is_shared).count() as u64;
     let rows = lock.rows();
     let rows = rows.filter(|row| row.slot == 0 || changed.contains(&row.slot));
     rows.map(|row| write_row(stored, row, if row.slot == 0 { shared_leases } else { 0 }))

@@ -184,6 +184,14 @@ pub(crate) fn fill(
         ("%unheld%", "(l.id IS NULL OR l.expires_at <= %moment%)"),
         ("%alive%", "l.expires_at > %moment%"),
         ("%unqueued%", &unqueued),
+        (
+            "%renewed_ttl%",
+            "CASE WHEN %kept% THEN l.ttl ELSE %longer% END",
+        ),
+        (
+            "%renewed_end%",
+            "CASE WHEN %kept% THEN l.expires_at ELSE %moment% + %longer% END",
+        ),
         ("%kept%", KEPT),
         ("%longer%", LONGER),
         ("%overtaken%", &overtaken),

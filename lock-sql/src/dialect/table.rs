@@ -47,15 +47,9 @@ const fn number(name: &'static str) -> Column {
 }
 
 /// The names of its columns, in their order.
-pub(crate) const COLUMNS: [&str; COUNT] = {
-    let mut names = [""; COUNT];
-    let mut at = 0;
-    while at < COUNT {
-        names[at] = TABLE[at].0;
-        at += 1;
-    }
-    names
-};
+pub(crate) fn columns() -> [&'static str; COUNT] {
+    TABLE.map(|(name, ..)| name)
+}
 
 /// The statements about the table as a whole.
 pub(crate) struct TableTexts {

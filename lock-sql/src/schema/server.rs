@@ -6,7 +6,7 @@ use polylock_core::engine::Engine;
 
 use super::Applied;
 use crate::config::{ServerKind, SqlConfig};
-use crate::dialect::table::{self, COLUMNS, LAYOUT, TableTexts};
+use crate::dialect::table::{self, LAYOUT, TableTexts};
 use crate::error::{SqlCause, SqlFailure, foreign, lacks};
 use crate::lock::{open, within};
 use crate::wire::{ConnectTarget, DbError, ErrorClass, ServerConnection, Sql};
@@ -119,7 +119,7 @@ async fn other_table(
         let value = about.as_ref().ok()?.rows.first()?.get(at)?;
         String::from_utf8(value.bytes()?.to_vec()).ok()
     };
-    let columns = text(0).filter(|columns| lacks(columns, &COLUMNS));
+    let columns = text(0).filter(|columns| lacks(columns, &table::columns()));
     let Some(columns) = columns else {
         return SqlFailure::of_statement(db_error);
     };

@@ -166,14 +166,9 @@ impl Transactor {
             Some((key, row)) if !is_end => (key.clone(), row.slot),
             _ => (Vec::new(), 0),
         };
-        let deleted: BTreeSet<_> = plan.deleted.into_iter().collect();
-        let mut at = 0;
-        rows.retain(|(key, _)| {
-            at += 1;
-            // What is changed in this transaction is not idle.
-            deleted.contains(&(at - 1)) && !locks.has(key)
-        });
-        Ok(Some(rows))
+        let deleted = plan.deleted.into_iter().map(|at| rows[at].clone());
+        // What is changed in this transaction is not idle.
+        Ok(Some(deleted.filter(|(key, _)| !locks.has(key)).collect()))
     }
 }
 

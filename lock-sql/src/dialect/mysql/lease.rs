@@ -91,11 +91,6 @@ pub(super) fn text(table: &str, template: &str) -> String {
             ("%vacant%", &vacant),
             ("%mine%", &mine),
             ("%late%", LATE),
-            ("%renewed_ttl%", "IF(%kept%, l.ttl, %longer%)"),
-            (
-                "%renewed_end%",
-                "IF(%kept%, l.expires_at, %now% + %longer%)",
-            ),
             (
                 "%draw%",
                 "l.last_token = LAST_INSERT_ID(%drawn% + %further%)",

@@ -75,14 +75,6 @@ pub(super) fn text(table: &str, template: &str) -> String {
             ("%taken%", TAKEN),
             ("%far%", &far),
             ("%queue%", &queue),
-            (
-                "%renewed_ttl%",
-                "CASE WHEN %kept% THEN l.ttl ELSE %longer% END",
-            ),
-            (
-                "%renewed_end%",
-                "CASE WHEN %kept% THEN l.expires_at ELSE m.now + %longer% END",
-            ),
             ("%clock%", "FROM (SELECT %now% AS now) m"),
             ("%lazy%", LAZY),
         ],
