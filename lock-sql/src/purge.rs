@@ -164,7 +164,9 @@ impl Purge {
 
 impl PurgeInner {
     async fn round(&self) -> Result<(), SqlFailure> {
-        let due = self.state.lock().next_doomed(self.engine.now());
+        let now = self.engine.now();
+        let is_settled = |first: &mut PendingDelete| now.since(first.since) >= SETTLED;
+        let due = self.state.lock().doomed.pop_front_if(is_settled);
         if let Some(doomed) = due {
             self.delete_leases(doomed).await?;
         }
@@ -280,14 +282,6 @@ fn is_denied(failure: &SqlFailure) -> bool {
         tracing::debug!(cause = %failure.cause, "unused rows are not deleted");
     }
     denied
-}
-
-impl PurgeState {
-    /// Those whose time has come.
-    fn next_doomed(&mut self, now: Moment) -> Option<PendingDelete> {
-        self.doomed
-            .pop_front_if(|first| now.since(first.since) >= SETTLED)
-    }
 }
 
 /// How many rows of a kind are looked at in one round.

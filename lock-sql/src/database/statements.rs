@@ -241,29 +241,3 @@ pub(crate) const FAR: u128 = crate::table::FAR.as_micros();
 
 /// How many tokens come after the first one of an exclusive holder.
 pub(crate) const FURTHER_TOKENS: u64 = crate::table::TOKENS_AT_ONCE - 1;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arrays_have_a_column_each() {
-        let rows = vec![
-            vec![SqlValue::from("a\"b"), SqlValue::from(-7_i64)],
-            vec![SqlValue::Null, SqlValue::from(8_i64)],
-        ];
-        let text = |text: &str| SqlValue::from(text);
-        assert_eq!(
-            arrays(&rows),
-            [text(r#"{"\\x612262",NULL}"#), text("{-7,8}")]
-        );
-    }
-
-    #[test]
-    fn rows_are_a_table_of_arguments() {
-        assert_eq!(
-            derived(&["k", "v"], 2),
-            "SELECT {1} AS k, {2} AS v UNION ALL SELECT {3}, {4}"
-        );
-    }
-}

@@ -7,29 +7,9 @@ use sqlx::{Connection as _, MySqlConnection, PgConnection};
 use tokio::time::Instant;
 
 use super::*;
-use crate::database::codec::moment;
 use crate::database::tests::{Client, databases};
 use crate::lock::SqlLock;
 use crate::transaction::{Connection, TransactionLocks};
-
-#[test]
-fn leases_are_deleted_when_their_floor_has_settled() {
-    let mut state = PurgeState::default();
-    let second = |n: u64| moment(n * 1_000_000);
-    for n in [10, 20] {
-        state.doomed.push_back(PendingDelete {
-            rows: Vec::new(),
-            floor: n,
-            since: second(n),
-        });
-    }
-    let mut due = |n| state.next_doomed(second(n)).map(|doomed| doomed.floor);
-    assert_eq!(due(99), None);
-    assert_eq!(due(100), Some(10));
-    assert_eq!(due(100), None);
-    assert_eq!(due(110), Some(20));
-    assert_eq!(due(200), None);
-}
 
 /// `sharers` still counts holders that died without a release.
 #[tokio::test]

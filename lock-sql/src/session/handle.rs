@@ -273,21 +273,3 @@ impl Drop for SessionHold {
 pub(super) fn ended() -> SqlFailure {
     SqlCause::SessionOver.into()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_release_that_was_begun_and_has_no_reply_has_an_unknown_outcome() {
-        let (reply, mut released) = oneshot::channel();
-        drop(SessionReleaseReply::new(reply));
-        let failure = released.try_recv().expect("a reply").expect_err("no reply");
-        assert!(failure.outcome_unknown, "{failure:?}");
-
-        let (reply, mut released) = oneshot::channel();
-        SessionReleaseReply::new(reply).send(Ok(Released::Clean));
-        let released = released.try_recv().expect("a reply");
-        assert_eq!(released.expect("it is released"), Released::Clean);
-    }
-}
