@@ -68,7 +68,17 @@ impl Pool {
         self.run_with(sql, values, |_| ()).await
     }
 
-    /// The same, and passes the result to a function before the caller gets it, even if the caller is
+    /// The same for a statement that acquires no lock: whatever happens to it, no outcome is unknown.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        sql: &Arc<Sql>,
+        values: Vec<SqlValue>,
+    ) -> Result<QueryResult, SqlFailure> {
+        let asked = self.run(sql, values).await;
+        asked.map_err(|failure| failure.cause.into())
+    }
+
+    /// The same as `run`, and passes the result to a function before the caller gets it, even if the caller is
     /// gone: `None` if the statement never began. If the runtime of the engine ends, the function is
     /// dropped without a call.
     pub(crate) async fn run_with(

@@ -43,9 +43,7 @@ impl Records {
 
     async fn read_version(&self, key: &LockKey) -> Result<Option<(Record, u64)>, SqlFailure> {
         let values = vec![SqlValue::from(key.as_bytes())];
-        let answer = self.pool.run(&self.texts.read, values).await;
-        // Whatever happened to the request, it changed nothing.
-        let answer = answer.map_err(|failure| failure.cause)?;
+        let answer = self.pool.ask(&self.texts.read, values).await?;
         let Some(row) = answer.rows.first() else {
             return Ok(None);
         };

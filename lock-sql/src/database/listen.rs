@@ -19,7 +19,7 @@ use crate::mutex::Mutex;
 use crate::on_drop::OnDrop;
 use crate::pool::Pool;
 use crate::release_notifier::ReleaseNotifier;
-use crate::wire::{ConnectTarget, DbError, Sql, SqlValue, hex, postgres};
+use crate::wire::{ConnectTarget, Sql, SqlValue, hex, postgres};
 
 /// The connection of the process that listens for all waiters and holders. It is open while there is a
 /// waiter, or a lease is held for more than a moment.
@@ -240,14 +240,14 @@ impl RunningListener {
     async fn listen(&self) -> Result<(), SqlFailure> {
         let mut listener = tokio::time::timeout(OPENING, self.open())
             .await
-            .map_err(|_| SqlFailure::of_opening(late()))??;
+            .map_err(|_| late())??;
         // The clients that rely on notifications learn that none come any more.
         let _receiving = OnDrop(|| self.listener.stop_receiving());
         self.listener.is_receiving.store(true, Ordering::Release);
         while self.listener.is_wanted() {
             match tokio::time::timeout(SILENCE, listener.try_recv()).await {
                 Ok(Ok(Some(message))) => self.listener.dispatch(message.payload()),
-                Ok(Ok(None)) => return Err(SqlFailure::of_opening(late())),
+                Ok(Ok(None)) => return Err(late()),
                 Ok(Err(error)) => return Err(of(error)),
                 Err(_) => ping(&mut listener).await?,
             }
@@ -280,7 +280,7 @@ impl RunningListener {
             }
             self.listener.dispatch(message.payload());
         }
-        Err(SqlFailure::of_opening(late()))
+        Err(late())
     }
 }
 
@@ -290,7 +290,7 @@ async fn ping(listener: &mut PgListener) -> Result<(), SqlFailure> {
     let ping = async { listener.acquire().await?.ping().await };
     match tokio::time::timeout(OPENING, ping).await {
         Ok(pinged) => pinged.map_err(of),
-        Err(_) => Err(SqlFailure::of_opening(late())),
+        Err(_) => Err(late()),
     }
 }
 
@@ -306,8 +306,8 @@ fn of(error: sqlx::Error) -> SqlFailure {
     SqlFailure::of_opening(postgres::db_error(error))
 }
 
-fn late() -> DbError {
-    postgres::db_error(sqlx::Error::PoolTimedOut)
+fn late() -> SqlFailure {
+    of(sqlx::Error::PoolTimedOut)
 }
 
 /// How long the connection is kept after the last waiter.

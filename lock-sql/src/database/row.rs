@@ -37,7 +37,7 @@ impl DatabaseStore {
     pub(super) async fn load(&self, key: &LockKey) -> Result<Option<Stored>, SqlFailure> {
         let ask = || {
             let values = vec![SqlValue::from(key.as_bytes())];
-            self.pool.run(&self.statements.load, values)
+            self.pool.ask(&self.statements.load, values)
         };
         let mut answer = ask().await;
         // A connection that was closed while idle costs a reader only a retry.
@@ -46,9 +46,7 @@ impl DatabaseStore {
         {
             answer = ask().await;
         }
-        // Whatever happened to the request, it acquired no lock.
-        let answer = answer.map_err(|failure| failure.cause)?;
-        let found = match codec::read(&answer.rows).remove(key) {
+        let found = match codec::read(&answer?.rows).remove(key) {
             None => return Ok(None),
             Some(found) => found.ok_or_else(|| self.malformed(key))?,
         };

@@ -100,9 +100,7 @@ impl DatabaseStore {
         let (name, ttl) = (SqlValue::from(key.as_bytes()), whole_micros(TICKET));
         if let Some(note) = &self.statements.note_queue {
             let values = vec![name.clone(), SqlValue::from(ttl)];
-            let noted = self.pool.run(note, values).await;
-            // Whatever happened to the request, it acquired no lock.
-            noted.map_err(|failure| failure.cause)?;
+            self.pool.ask(note, values).await?;
         }
         let id = SqlValue::from(&ticket.as_bytes()[..]);
         let values = vec![
@@ -113,6 +111,7 @@ impl DatabaseStore {
         ];
         let enter = &self.statements.enter_queue;
         let entered = self.run_for(ticket, enter, values).await;
+        // A place in the queue is no lock.
         entered.map_err(|failure| failure.cause)?;
         Ok(())
     }
@@ -154,9 +153,7 @@ impl DatabaseStore {
     /// Inserts the row of a key. It does not matter if another client has inserted it.
     async fn insert(&self, key: &LockKey) -> Result<(), SqlFailure> {
         let values = vec![SqlValue::from(key.as_bytes())];
-        let inserted = self.pool.run(&self.statements.insert, values).await;
-        // Whatever happened to the request, it acquired no lock.
-        inserted.map_err(|failure| failure.cause)?;
+        self.pool.ask(&self.statements.insert, values).await?;
         self.purge.grown(key);
         Ok(())
     }
@@ -168,9 +165,7 @@ impl DatabaseStore {
             && listener.attend(key)
         {
             let (values, sent) = (vec![SqlValue::from(key.as_bytes())], self.engine.now());
-            let asked = self.pool.run(want, values).await;
-            // Whatever happened to the request, it acquired no lock.
-            asked.map_err(|failure| failure.cause)?;
+            self.pool.ask(want, values).await?;
             listener.note_requested(key, sent);
         }
         Ok(())

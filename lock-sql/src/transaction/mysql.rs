@@ -6,8 +6,7 @@ use sqlx::MySqlConnection;
 use super::connection::DatabaseTransaction;
 use super::place::QualifiedTable;
 use super::server::{
-    FENCE, LOCKED, busy, check_layout, excludes, failed, is_admitted, malformed, no_transaction,
-    numbers, raised,
+    FENCE, LOCKED, busy, check_layout, excludes, failed, malformed, no_transaction, numbers, raised,
 };
 use crate::config::ServerKind;
 use crate::dialect::mysql::server_age::{self, LINEAGE, START};
@@ -33,9 +32,10 @@ impl DatabaseTransaction for MySqlConnection {
         );
         let db_error = match within_transaction(self, &statements).await? {
             Ok(answer) => {
-                let (token, layout) = numbers(&answer).ok_or_else(|| malformed(place))?;
+                let numbers = numbers(&answer).ok_or_else(|| malformed(place))?;
+                let (token, layout, is_admitted) = numbers;
                 check_layout(place, layout)?;
-                if !is_admitted(&answer) {
+                if !is_admitted {
                     check_start(self, place).await?;
                 }
                 return Ok(Some(token));

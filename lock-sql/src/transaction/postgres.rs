@@ -6,8 +6,7 @@ use sqlx::PgConnection;
 use super::connection::DatabaseTransaction;
 use super::place::QualifiedTable;
 use super::server::{
-    FENCE, LOCKED, busy, check_layout, excludes, failed, is_admitted, malformed, no_transaction,
-    numbers, raised,
+    FENCE, LOCKED, busy, check_layout, excludes, failed, malformed, no_transaction, numbers, raised,
 };
 use crate::config::ServerKind;
 use crate::dialect::postgres::server_age::{self, LINEAGE};
@@ -32,9 +31,9 @@ impl DatabaseTransaction for PgConnection {
             let sent = Instant::now();
             match within_savepoint(self, &take(place, key, limit)).await? {
                 Ok(answer) => {
-                    if let Some((token, layout)) = numbers(&answer) {
+                    if let Some((token, layout, is_admitted)) = numbers(&answer) {
                         check_layout(place, layout)?;
-                        if !is_admitted(&answer) {
+                        if !is_admitted {
                             check_start(self, place).await?;
                         }
                         return Ok(Some(token));

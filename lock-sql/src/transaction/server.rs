@@ -6,17 +6,19 @@ use super::place::QualifiedTable;
 use crate::dialect::table::LAYOUT;
 use crate::error::{SqlCause, SqlFailure};
 use crate::session::server_age::Start;
-use crate::wire::{DbError, ErrorClass, QueryResult};
+use crate::wire::{DbError, ErrorClass, QueryResult, SqlValue};
 
 /// The kinds of the rows: what is locked, and what a resource has seen.
 pub(super) const LOCKED: u8 = 2;
 pub(super) const FENCE: u8 = 5;
 
-/// The numbers in the one row that begins with a number.
-pub(super) fn numbers(answer: &QueryResult) -> Option<(u64, Option<i64>)> {
+/// What the one row that begins with a number says: a token, and of a lock the layout of the table and
+/// whether the start of the server is admitted.
+pub(super) fn numbers(answer: &QueryResult) -> Option<(u64, Option<i64>, bool)> {
     answer.rows.iter().rev().find_map(|row| {
-        let first = u64::try_from(row.first()?.int()?).ok()?;
-        Some((first, row.get(1).and_then(crate::wire::SqlValue::int)))
+        let number = |at: usize| row.get(at).and_then(SqlValue::int);
+        let token = u64::try_from(number(0)?).ok()?;
+        Some((token, number(1), number(2) != Some(0)))
     })
 }
 
@@ -34,13 +36,6 @@ pub(super) fn excludes(
 ) -> Result<(), Error> {
     let start = Start::read(start).ok_or_else(|| malformed(place))?;
     Ok(start.excludes(lineage)?)
-}
-
-/// Whether the start of the server is admitted, by the third number of the row of [`numbers`].
-pub(super) fn is_admitted(answer: &QueryResult) -> bool {
-    let numbers = answer.rows.iter().rev().filter(|row| row.len() > 2);
-    let third = numbers.map(|row| row[2].int()).next().flatten();
-    third != Some(0)
 }
 
 /// Refuses a table with another layout.
