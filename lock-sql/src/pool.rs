@@ -165,7 +165,7 @@ impl Pool {
                 Err(db_error) => db_error,
             };
             let repeats = db_error.class == ErrorClass::Conflict
-                && job.sql.is_prepared()
+                && job.sql.is_prepared
                 && !job.reply.is_closed();
             if repeats && Instant::now() + backoff < job.deadline {
                 sleep(self.engine.jitter(backoff / 2, backoff)).await;

@@ -179,7 +179,7 @@ impl DatabaseStore {
             match self.renewals.run(&sql, values.clone()).await {
                 // The pool has already repeated one that is prepared.
                 Err(failure)
-                    if failure.class() == Some(ErrorClass::Conflict) && !sql.is_prepared() =>
+                    if failure.class() == Some(ErrorClass::Conflict) && !sql.is_prepared =>
                 {
                     again.wait(&self.engine).await?;
                 }

@@ -10,7 +10,7 @@ use super::SqlName;
 /// Several statements in one text are one message to the thread of the connection: `BEGIN` is sent with
 /// the first read, and `COMMIT` with the last write.
 pub(crate) struct SqliteStatements {
-    table: SqlName,
+    pub(crate) table: SqlName,
     pub(crate) exists: Arc<str>,
     pub(crate) create: Arc<str>,
     pub(crate) layout: Arc<str>,
@@ -78,10 +78,6 @@ impl SqliteStatements {
             store_one: store(&table, 1, 0).into(),
             table,
         }
-    }
-
-    pub(crate) fn table(&self) -> &SqlName {
-        &self.table
     }
 
     /// Reads the rows of `keys` keys, and the row that describes the table; under the write lock to

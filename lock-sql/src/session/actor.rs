@@ -133,7 +133,7 @@ impl Actor {
                 found = self.socket.found() => {
                     self.socket = SessionSocket::Found;
                     if let Some(connection) = &mut self.connection {
-                        connection.set_socket(found);
+                        connection.socket = found;
                     }
                     self.watch();
                     continue;
@@ -168,14 +168,9 @@ impl Actor {
 
     async fn run(&mut self, command: SessionCommand) {
         match command {
-            SessionCommand::Downgrade { id, reply } => {
-                let done = self.downgrade(id).await;
-                drop(reply.send(done));
-            }
-            SessionCommand::Draw { id, reply } => {
-                let drawn = self.draw_more(id).await;
-                drop(reply.send(drawn));
-            }
+            // Here and below, the caller may be gone.
+            SessionCommand::Downgrade { id, reply } => drop(reply.send(self.downgrade(id).await)),
+            SessionCommand::Draw { id, reply } => drop(reply.send(self.draw_more(id).await)),
             SessionCommand::Record { reply } => {
                 self.record_holders(None);
                 let recordings = self.held.values_mut().map(|held| held.recording.clone());
@@ -194,7 +189,6 @@ impl Actor {
             }
             SessionCommand::Retire { reply } => {
                 self.forget().await;
-                // The caller may be gone.
                 let _gone = reply.send(());
             }
             SessionCommand::Take(take) => self.take(*take).await,

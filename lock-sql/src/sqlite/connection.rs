@@ -163,7 +163,7 @@ impl FileConnection {
     }
 
     fn table(&self) -> &str {
-        self.place.statements.table().as_str()
+        self.place.statements.table.as_str()
     }
 
     async fn fetch(&mut self, statement: BoundQuery<'_>) -> Result<Vec<SqliteRow>, SqlCause> {
@@ -218,7 +218,7 @@ async fn start(
     }
     let exists = sqlx::query_scalar::<_, i64>(AssertSqlSafe(Arc::clone(&statements.exists)));
     let exists = exists
-        .bind(statements.table().as_str())
+        .bind(statements.table.as_str())
         .fetch_optional(&mut *raw)
         .await;
     let mut layout = None;
@@ -254,7 +254,7 @@ async fn other_table(
     place: &SqliteTable,
     source: SqlErrorSource,
 ) -> SqlCause {
-    let table = place.statements.table().as_str();
+    let table = place.statements.table.as_str();
     let columns = sqlx::query_scalar::<_, Option<String>>(COLUMNS).bind(table);
     let columns = columns.fetch_one(&mut *raw).await.ok().flatten();
     let expected: Vec<_> = sqlite::COLUMNS.split(", ").collect();
@@ -272,7 +272,7 @@ fn check_layout(place: &SqliteTable, found: i64) -> Result<(), SqlCause> {
     if found == LAYOUT {
         return Ok(());
     }
-    let table = place.statements.table().as_str();
+    let table = place.statements.table.as_str();
     Err(SqlCause::layout(table, found, LAYOUT))
 }
 

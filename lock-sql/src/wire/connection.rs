@@ -15,7 +15,7 @@ use super::{DbError, ErrorClass};
 /// A dropped call leaves it in an unknown state: then drop it as well.
 pub(crate) struct ServerConnection {
     /// Another descriptor of its socket, which keeps the socket open until this is dropped.
-    socket: Option<Duplicate>,
+    pub(crate) socket: Option<Duplicate>,
     watch: Option<SocketWatch>,
     place: Box<dyn ConnectionSlot>,
     pub(crate) target: Arc<ConnectTarget>,
@@ -34,11 +34,6 @@ impl ServerConnection {
             place,
             target: Arc::clone(target),
         })
-    }
-
-    /// Takes another descriptor of the socket of this connection.
-    pub(crate) fn set_socket(&mut self, socket: Option<Duplicate>) {
-        self.socket = socket;
     }
 
     /// Has [`ended`](Self::ended) watch the socket, if there is another descriptor of it.
@@ -83,7 +78,7 @@ impl ServerConnection {
         values: &[SqlValue],
     ) -> Result<QueryResult, DbError> {
         let raw = self.place.raw();
-        if !sql.is_prepared() || self.target.is_pooled() {
+        if !sql.is_prepared || self.target.is_pooled() {
             return raw.message(sql, values).await;
         }
         match raw.statement(sql, values).await {

@@ -52,9 +52,10 @@ impl RawConnection for MySqlConnection {
     }
 
     async fn statement(&mut self, sql: &Sql, values: &[SqlValue]) -> Result<QueryResult, DbError> {
-        let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.marked())));
-        for at in sql.order() {
-            query = match values.get(at).unwrap_or(&SqlValue::Null) {
+        let (text, order) = &sql.marked;
+        let mut query = sqlx::query(AssertSqlSafe(Arc::clone(text)));
+        for at in order {
+            query = match values.get(*at).unwrap_or(&SqlValue::Null) {
                 SqlValue::Null => query.bind(None::<&[u8]>),
                 SqlValue::Int(number) => query.bind(*number),
                 SqlValue::Bytes(bytes) => query.bind(bytes.as_slice()),

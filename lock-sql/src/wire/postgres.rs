@@ -52,8 +52,9 @@ impl RawConnection for PgConnection {
 
     /// A null is taken for bytes, so that others need a cast.
     async fn statement(&mut self, sql: &Sql, values: &[SqlValue]) -> Result<QueryResult, DbError> {
-        let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.numbered())));
-        for at in sql.used() {
+        let (text, used) = &sql.numbered;
+        let mut query = sqlx::query(AssertSqlSafe(Arc::clone(text)));
+        for at in used {
             debug_assert!(*at < values.len(), "argument {at} is missing");
             query = match values.get(*at).unwrap_or(&SqlValue::Null) {
                 SqlValue::Null => query.bind(None::<&[u8]>),

@@ -12,11 +12,11 @@ use crate::config::ServerKind;
 #[derive(Debug, Default)]
 pub(crate) struct Sql {
     parts: Vec<Part>,
-    /// The arguments that it uses, in the order of their first places.
-    used: Vec<usize>,
-    numbered: Arc<str>,
-    marked: Arc<str>,
-    is_prepared: bool,
+    /// With `$1`, as PostgreSQL has it, and which argument each number stands for.
+    pub(super) numbered: (Arc<str>, Vec<usize>),
+    /// With `?`, as MySQL has it, and which argument each mark stands for.
+    pub(super) marked: (Arc<str>, Vec<usize>),
+    pub(crate) is_prepared: bool,
 }
 
 #[derive(Debug)]
@@ -54,41 +54,17 @@ impl Sql {
             });
             write!(out, "${}", at + 1).unwrap_or_default();
         });
-        let marked = render(&parts, |out, _| out.push('?'));
+        let mut order = Vec::new();
+        let marked = render(&parts, |out, n| {
+            order.push(n);
+            out.push('?');
+        });
         Self {
             parts,
-            used,
-            numbered: numbered.into(),
-            marked: marked.into(),
+            numbered: (numbered.into(), used),
+            marked: (marked.into(), order),
             is_prepared: false,
         }
-    }
-
-    pub(crate) fn is_prepared(&self) -> bool {
-        self.is_prepared
-    }
-
-    /// With `$1`, as PostgreSQL has it; see [`used`](Self::used).
-    pub(super) fn numbered(&self) -> &Arc<str> {
-        &self.numbered
-    }
-
-    /// Which argument each number stands for.
-    pub(super) fn used(&self) -> &[usize] {
-        &self.used
-    }
-
-    /// With `?`, as MySQL has it; see [`order`](Self::order).
-    pub(super) fn marked(&self) -> &Arc<str> {
-        &self.marked
-    }
-
-    /// Which argument each mark stands for.
-    pub(super) fn order(&self) -> impl Iterator<Item = usize> {
-        self.parts.iter().filter_map(|part| match part {
-            Part::Argument(n) => Some(*n),
-            Part::Text(_) => None,
-        })
     }
 
     /// The text with the values as literals of `server`.
@@ -170,10 +146,10 @@ mod tests {
     #[test]
     fn arguments_are_numbered_marked_or_written() {
         let sql = Sql::new("SELECT '{{}}', {2} + {1}, {2}");
-        assert_eq!(&**sql.numbered(), "SELECT '{}', $1 + $2, $1");
-        assert_eq!(sql.used(), [1, 0]);
-        assert_eq!(&**sql.marked(), "SELECT '{}', ? + ?, ?");
-        assert_eq!(sql.order().collect::<Vec<_>>(), [1, 0, 1]);
+        assert_eq!(&*sql.numbered.0, "SELECT '{}', $1 + $2, $1");
+        assert_eq!(sql.numbered.1, [1, 0]);
+        assert_eq!(&*sql.marked.0, "SELECT '{}', ? + ?, ?");
+        assert_eq!(sql.marked.1, [1, 0, 1]);
         let values = [SqlValue::from(-7_i64), SqlValue::from("a'b")];
         assert_eq!(
             sql.literal(&values, ServerKind::Postgres),
