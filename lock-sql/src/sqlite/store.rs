@@ -11,7 +11,7 @@ use polylock_core::{Error, FencingToken, LeaseState, LockKey, Released, RenewalR
 use super::clocks::Clocks;
 use super::connection::SqliteTable;
 use super::transact::Transactor;
-use super::write_queue::{MAX_KEYS, Operands, WriteQueue, is_malformed};
+use super::write_queue::{Operands, WriteQueue};
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::{Durability, SqliteStatements};
 use crate::error::{SqlCause, SqlFailure};
@@ -43,9 +43,7 @@ impl SqliteStore {
     ) -> polylock_core::Result<(Self, Applied)> {
         let named = |failure: SqlFailure| Error::from(failure).with_backend(engine.backend());
         let store = Self::new(config, engine).map_err(|cause| named(cause.into()))?;
-        let opened = store
-            .write_queue
-            .perform(Operands::Read(Vec::new()), |_| ());
+        let opened = store.write_queue.perform(Operands::Read(None), |_| ());
         opened.await.map_err(named)?;
         let applied = match store.place.made_table.load(Ordering::Relaxed) {
             true => Applied::Created,
@@ -95,7 +93,7 @@ impl SqliteStore {
         act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
     ) -> Result<T, SqlFailure> {
         self.write_queue
-            .perform(Operands::Changed(vec![key.clone()]), on(key, act))
+            .perform(Operands::Changed(key.clone()), on(key, act))
             .await
     }
 
@@ -105,23 +103,8 @@ impl SqliteStore {
         act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
     ) -> Result<T, SqlFailure> {
         self.write_queue
-            .perform(Operands::Read(vec![key.clone()]), on(key, act))
+            .perform(Operands::Read(Some(key.clone())), on(key, act))
             .await
-    }
-
-    async fn renew_some(&self, due: &[RenewalRequest]) -> Result<Vec<LeaseState>, SqlFailure> {
-        // A disk that hangs must leave time for an attempt on another connection.
-        let timeout = due.iter().map(|request| request.timeout).min();
-        let timeout = timeout.unwrap_or(Duration::MAX);
-        let due = due.to_vec();
-        let keys = due.iter().map(|request| request.key.clone()).collect();
-        let renew = move |locks: &mut LoadedLocks| {
-            let ctx = locks.ctx;
-            let renew = |request: &RenewalRequest| locks.rows_of(&request.key).renew(request, &ctx);
-            due.iter().map(renew).collect()
-        };
-        let rows = Operands::Changed(keys);
-        self.renewals.perform_within(timeout, rows, renew).await
     }
 }
 
@@ -147,19 +130,18 @@ fn on<T>(
 #[async_trait]
 impl Renewer for SqliteStore {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<polylock_core::Result<LeaseState>> {
-        let mut answers = Vec::with_capacity(due.len());
-        for some in due.chunks(MAX_KEYS) {
-            match self.renew_some(some).await {
-                Ok(states) => answers.extend(states.into_iter().map(Ok)),
-                Err(failure) if some.len() > 1 && is_malformed(&failure) => {
-                    for one in some {
-                        answers.extend(self.renew(std::slice::from_ref(one)).await);
-                    }
-                }
-                Err(failure) => answers.extend(some.iter().map(|_| Err(failure.clone().into()))),
-            }
-        }
-        answers
+        let renewals = due.iter().map(|request| {
+            let due = request.clone();
+            let renew = move |lock: &mut LockRows, ctx: &ReadContext| lock.renew(&due, ctx);
+            let rows = Operands::Changed(request.key.clone());
+            // A disk that hangs must leave time for an attempt on another connection.
+            (request.timeout, rows, on(&request.key, renew))
+        });
+        let renewals: Vec<_> = renewals.collect();
+        let states = self.renewals.perform_all(renewals).await.into_iter();
+        states
+            .map(|state| state.map_err(SqlFailure::into))
+            .collect()
     }
 
     fn adopts(&self) -> bool {
@@ -297,10 +279,11 @@ mod tests {
         let hanging = write_queue::tests::hang(&store.renewals).await;
         // Also one that shares its transaction with others, which have more time.
         let timeouts = [60_000, 100, 30_000].map(Duration::from_millis);
-        let rows = || Operands::Changed(vec![due.key.clone()]);
+        let nothing = |_: &mut LoadedLocks| ();
+        let together =
+            timeouts.map(|timeout| (timeout, Operands::Changed(due.key.clone()), nothing));
         let began = Instant::now();
-        for answer in write_queue::tests::perform_together(&store.renewals, rows, &timeouts) {
-            let failed = answer.await.expect("an answer");
+        for failed in store.renewals.perform_all(together).await {
             assert!(failed.is_err(), "its connection hangs");
         }
         let took = began.elapsed();

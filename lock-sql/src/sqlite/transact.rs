@@ -179,8 +179,9 @@ const PURGE_ROWS: u32 = 64;
 
 /// The keys of operations that share a transaction.
 fn keys_of(batch: &Batch) -> BTreeSet<LockKey> {
-    let keys = batch.iter().flat_map(|work| match &work.rows {
-        Operands::Changed(keys) | Operands::Read(keys) => keys,
+    let keys = batch.iter().filter_map(|work| match &work.rows {
+        Operands::Changed(key) => Some(key),
+        Operands::Read(key) => key.as_ref(),
         // Otherwise a lock could be granted that was not checked.
         Operands::Listed(_) => panic!("BUG: a list shares no transaction"),
     });
@@ -198,9 +199,9 @@ mod tests {
     #[test]
     #[should_panic(expected = "a list shares no transaction")]
     fn a_list_in_company_grants_nothing() {
-        let keys = Operands::Changed(vec![LockKey::new("k").unwrap()]);
+        let key = Operands::Changed(LockKey::new("k").unwrap());
         drop(keys_of(&vec![
-            work(keys),
+            work(key),
             work(Operands::Listed(String::new())),
         ]));
     }

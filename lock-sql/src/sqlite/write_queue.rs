@@ -34,12 +34,12 @@ pub(super) type Batch = Vec<QueuedWrite>;
 
 /// What an operation works on.
 pub(super) enum Operands {
-    /// All of these locks, to change them.
-    Changed(Vec<LockKey>),
+    /// This lock, to change it.
+    Changed(LockKey),
     /// The holders of locks whose keys begin with this.
     Listed(String),
-    /// All of these locks.
-    Read(Vec<LockKey>),
+    /// This lock, or nothing but the table.
+    Read(Option<LockKey>),
 }
 
 impl QueuedWrite {
@@ -125,30 +125,44 @@ impl WriteQueue {
         rows: Operands,
         act: impl FnOnce(&mut LoadedLocks) -> T + Send + 'static,
     ) -> Result<T, SqlFailure> {
-        self.perform_within(self.timeout, rows, act).await
+        let mut outcomes = self.perform_all([(self.timeout, rows, act)]).await;
+        outcomes.remove(0)
     }
 
-    /// The same, with a timeout that may be shorter. A connection that hangs for longer is abandoned.
-    pub(super) async fn perform_within<T: Send + 'static>(
+    /// The same for several operations, which share transactions of up to [`MAX_KEYS`]. Each has a timeout
+    /// that may be shorter: a connection that hangs for longer is abandoned.
+    pub(super) async fn perform_all<T: Send + 'static, A>(
         self: &Arc<Self>,
-        timeout: Duration,
-        rows: Operands,
-        act: impl FnOnce(&mut LoadedLocks) -> T + Send + 'static,
-    ) -> Result<T, SqlFailure> {
-        let (work, answer) = QueuedWrite::new(rows, timeout.min(self.timeout), act);
+        operations: impl IntoIterator<Item = (Duration, Operands, A)>,
+    ) -> Vec<Result<T, SqlFailure>>
+    where
+        A: FnOnce(&mut LoadedLocks) -> T + Send + 'static,
+    {
+        let queued = operations
+            .into_iter()
+            .map(|(timeout, rows, act)| QueuedWrite::new(rows, timeout.min(self.timeout), act));
+        let (work, answers): (Vec<_>, Vec<_>) = queued.unzip();
         let is_served = {
             let mut state = self.state.lock();
-            state.queue.push_back(work);
+            state.queue.extend(work);
             std::mem::replace(&mut state.is_served, true)
         };
         if !is_served {
             self.transactor.engine.spawn(Arc::clone(self).serve());
         }
-        // The task is gone without an answer when its runtime is.
-        let outcome = answer
-            .await
-            .unwrap_or_else(|_| Err(SqlFailure::silent(self.timeout, true)))?;
-        Ok(*outcome.downcast().expect("BUG: an operation has one type"))
+        let mut outcomes = Vec::with_capacity(answers.len());
+        for answer in answers {
+            // The task is gone without an answer when its runtime is.
+            let outcome = answer
+                .await
+                .unwrap_or_else(|_| Err(SqlFailure::silent(self.timeout, true)));
+            outcomes.push(outcome.map(|outcome| {
+                *outcome
+                    .downcast::<T>()
+                    .expect("BUG: an operation has one type")
+            }));
+        }
+        outcomes
     }
 
     /// The task; there is at most one.
@@ -258,15 +272,14 @@ impl WriteQueueState {
         let mut batch = Batch::new();
         let mut keys = 0;
         while let Some(work) = self.queue.front() {
-            let more = match &work.rows {
-                Operands::Changed(more) | Operands::Read(more) => more.len(),
+            keys += match &work.rows {
+                Operands::Changed(_) | Operands::Read(_) => 1,
                 // Travels alone.
                 Operands::Listed(_) => MAX_KEYS,
             };
-            if !batch.is_empty() && keys + more > MAX_KEYS {
+            if !batch.is_empty() && keys > MAX_KEYS {
                 break;
             }
-            keys += more;
             batch.extend(self.queue.pop_front());
         }
         batch
@@ -293,7 +306,7 @@ pub(super) fn is_busy(failure: &SqlFailure) -> bool {
 }
 
 /// A row, or all of the table, cannot be read, and nothing was done.
-pub(super) fn is_malformed(failure: &SqlFailure) -> bool {
+fn is_malformed(failure: &SqlFailure) -> bool {
     matches!(failure.cause, SqlCause::Malformed { .. }) && !failure.outcome_unknown
 }
 
@@ -353,7 +366,7 @@ impl Drop for Serving<'_> {
 }
 
 /// Max keys of one transaction; with more, other processes wait longer.
-pub(super) const MAX_KEYS: usize = 256;
+const MAX_KEYS: usize = 256;
 
 /// Extra time of an attempt after its deadline, so that a database that is only busy reports that, and
 /// the connection is kept.
@@ -382,26 +395,5 @@ pub(super) mod tests {
         let end = connection::tests::hang(&mut open).await;
         write_queue.state.lock().connection = Some(open);
         end
-    }
-
-    /// Requests that share a transaction, each with a timeout of its own.
-    pub(in crate::sqlite) fn perform_together(
-        write_queue: &Arc<WriteQueue>,
-        rows: impl Fn() -> Operands,
-        timeouts: &[Duration],
-    ) -> Vec<oneshot::Receiver<Result<WriteOutcome, SqlFailure>>> {
-        let mut state = write_queue.state.lock();
-        assert!(!state.is_served, "they might not share one");
-        state.is_served = true;
-        let mut answers = Vec::new();
-        for timeout in timeouts {
-            let (work, answer) = QueuedWrite::new(rows(), *timeout, |_| ());
-            state.queue.push_back(work);
-            answers.push(answer);
-        }
-        drop(state);
-        let serve = Arc::clone(write_queue).serve();
-        write_queue.transactor.engine.spawn(serve);
-        answers
     }
 }
