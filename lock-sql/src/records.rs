@@ -13,11 +13,10 @@ use crate::purge::Purge;
 use crate::wire::SqlValue;
 
 /// The records that holders have stored in the table of a server; the same for all modes.
-#[derive(Clone)]
 pub(crate) struct Records {
     pool: Arc<Pool>,
     purge: Purge,
-    texts: Arc<RecordTexts>,
+    texts: RecordTexts,
     /// The name of the table, for people.
     table: String,
 }
@@ -28,10 +27,10 @@ impl Records {
         Self {
             pool: Arc::clone(pool),
             purge: purge.clone(),
-            texts: Arc::new(match config.server {
+            texts: match config.server {
                 ServerKind::MySql => records::mysql(&table),
                 ServerKind::Postgres => records::postgres(&table),
-            }),
+            },
             table: config.table.as_str().to_owned(),
         }
     }

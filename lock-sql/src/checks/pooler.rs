@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use polylock_core::HealthCheck;
 use tokio::time::timeout;
 
 use crate::config::{POOLED_ADVISORY, SqlMode};
 use crate::error::{SqlCause, SqlFailure};
+use crate::lock::within;
 use crate::wire::{ConnectTarget, DbError, ServerConnection, Sql};
 
 /// Tests for a pooler in front of PostgreSQL, unless the configuration declares one.
@@ -53,10 +53,8 @@ pub(super) async fn check_health(
 }
 
 async fn look(target: &Arc<ConnectTarget>) -> Result<Path, SqlFailure> {
-    let limit = target.config.timeout;
-    let found = timeout(limit, probe(target, limit / 2)).await;
-    let found = found.map_err(|_| SqlCause::Silent(limit))?;
-    found.map_err(SqlFailure::of_opening)
+    let probed = async { probe(target).await.map_err(SqlFailure::of_opening) };
+    within(target, probed).await
 }
 
 fn finding(path: Path, mode: SqlMode) -> HealthCheck {
@@ -107,7 +105,7 @@ impl Path {
 /// A pooler may give the process of the first connection to the second, give another one to the first
 /// while that is in use, or make the first wait. No setting marks a process: it would stay with the
 /// pooler, or make it keep a process for this client.
-async fn probe(target: &Arc<ConnectTarget>, limit: Duration) -> Result<Path, DbError> {
+async fn probe(target: &Arc<ConnectTarget>) -> Result<Path, DbError> {
     if !target.config.server.is_postgres() {
         return Ok(Path::Direct);
     }
@@ -123,7 +121,7 @@ async fn probe(target: &Arc<ConnectTarget>, limit: Duration) -> Result<Path, DbE
             };
         }
         let other = process(&mut second).await?;
-        let meanwhile = timeout(limit, process(&mut first)).await;
+        let meanwhile = timeout(target.config.timeout / 2, process(&mut first)).await;
         // The second connection replies, so the first one waits for it, or has another process.
         second.run(&Sql::new("ROLLBACK"), &[]).await?;
         let Ok(meanwhile) = meanwhile else {
