@@ -78,11 +78,11 @@ impl Leases {
             return guard;
         }
         budget.mark_contended(request);
-        let waiting = self.store.release_notifier().enter(request.key());
+        let (releases, _waiting) = self.store.release_notifier().enter(request.key());
         let mut backoff = Duration::ZERO;
         let (mut is_woken, mut is_unknown) = (false, false);
         while budget.waits() {
-            let mut released = pin!(waiting.released.notified());
+            let mut released = pin!(releases.notified());
             // Listens before the poll, or a release in between would be missed.
             released.as_mut().enable();
             // Before the read as well: notifications count from there.

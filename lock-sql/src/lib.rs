@@ -61,7 +61,6 @@ mod lease;
 mod leases;
 mod lock;
 mod mutex;
-#[cfg(feature = "_server")]
 mod on_drop;
 #[cfg(feature = "_server")]
 mod pool;

@@ -6,6 +6,7 @@ use polylock_core::LockKey;
 use tokio::sync::Notify;
 
 use crate::mutex::Mutex;
+use crate::on_drop::OnDrop;
 
 /// Wakes the waiters of this process when it releases a lock, so that they need not poll.
 #[derive(Default)]
@@ -19,17 +20,24 @@ struct WaitedFor {
 }
 
 impl ReleaseNotifier {
-    /// Enters a waiter, which leaves when it is dropped.
-    pub(crate) fn enter(self: &Arc<Self>, key: &LockKey) -> ReleaseWait {
+    /// Enters a waiter, which is notified of releases until it drops the second value.
+    pub(crate) fn enter(&self, key: &LockKey) -> (Arc<Notify>, OnDrop<impl FnMut()>) {
+        let released = {
+            let mut keys = self.0.lock();
+            let waited_for = keys.entry(key.clone()).or_default();
+            waited_for.waiters += 1;
+            Arc::clone(&waited_for.released)
+        };
+        (released, OnDrop(move || self.leave(key)))
+    }
+
+    fn leave(&self, key: &LockKey) {
         let mut keys = self.0.lock();
-        let waited_for = keys.entry(key.clone()).or_default();
-        waited_for.waiters += 1;
-        let released = Arc::clone(&waited_for.released);
-        drop(keys);
-        ReleaseWait {
-            release_notifier: Arc::clone(self),
-            key: key.clone(),
-            released,
+        if let Entry::Occupied(mut entry) = keys.entry(key.clone()) {
+            entry.get_mut().waiters -= 1;
+            if entry.get().waiters == 0 {
+                entry.remove();
+            }
         }
     }
 
@@ -48,24 +56,6 @@ impl ReleaseNotifier {
     }
 }
 
-pub(crate) struct ReleaseWait {
-    release_notifier: Arc<ReleaseNotifier>,
-    key: LockKey,
-    pub(crate) released: Arc<Notify>,
-}
-
-impl Drop for ReleaseWait {
-    fn drop(&mut self) {
-        let mut keys = self.release_notifier.0.lock();
-        if let Entry::Occupied(mut entry) = keys.entry(self.key.clone()) {
-            entry.get_mut().waiters -= 1;
-            if entry.get().waiters == 0 {
-                entry.remove();
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
@@ -74,7 +64,7 @@ mod tests {
 
     #[test]
     fn keys_without_waiters_take_no_memory() {
-        let release_notifier = Arc::new(ReleaseNotifier::default());
+        let release_notifier = ReleaseNotifier::default();
         let key = LockKey::new("a").unwrap();
         let (first, second) = (release_notifier.enter(&key), release_notifier.enter(&key));
         drop(first);
@@ -86,7 +76,7 @@ mod tests {
     #[test]
     fn two_waiters_that_leave_at_once_leave_nothing() {
         const ROUNDS: usize = 10_000;
-        let release_notifier = Arc::new(ReleaseNotifier::default());
+        let release_notifier = ReleaseNotifier::default();
         let both = Barrier::new(2);
         std::thread::scope(|scope| {
             for _ in 0..2 {
