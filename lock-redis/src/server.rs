@@ -283,7 +283,8 @@ impl Server {
     }
 
     /// Makes an exclusive holder a shared one. The successor of a former master may have the lease although
-    /// this server lost it, and as an exclusive one after a downgrade here.
+    /// this server lost it, and as an exclusive one after a downgrade here. A repeated downgrade writes as well,
+    /// so that its acks count for the first one.
     pub(crate) async fn downgrade(
         &self,
         keys: &RedisKeys,
@@ -388,11 +389,13 @@ impl Server {
         key: &LockKey,
         reason: &str,
     ) -> Result<Option<reply::SeenLock>, RedisFailure> {
-        let (keys, args) = (self.keys(key), [reason.as_bytes()]);
+        let acks = self.replicas.map_or("", |_| "acks");
+        let (keys, args) = (self.keys(key), [reason, acks].map(str::as_bytes));
         let done = self.run(&BREAK, &keys, &args, self.replicas).await?;
         let broken = reply::optional(&done.value, reply::seen)?;
         // The successor of a former master may still have the lock, and renew it; also if it is free here,
-        // because of an earlier call that no replica knows.
+        // because of an earlier call that no replica knows. The script writes also then, so that the acks count
+        // for that call.
         self.confirm_change(&done, self.timeout).await?;
         Ok(broken)
     }

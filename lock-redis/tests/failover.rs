@@ -15,9 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
-    SOON, TTL, acquire, any_id, assert_error, assert_replaced, attempt, commands, granted, info,
-    key, look, ms, noted, noted_waiters, of_cluster, of_sentinels, open, pass, release, request,
-    stays_held, take, until, waiting, within,
+    SOON, TTL, acquire, any_id, assert_error, assert_replaced, attempt, commands, count, granted,
+    info, key, look, ms, noted, noted_waiters, of, of_cluster, of_sentinels, open, pass, release,
+    request, stays_held, take, until, waiting, within,
 };
 
 /// A fail-over takes seconds.
@@ -235,6 +235,22 @@ async fn what_too_few_replicas_know_is_neither_adopted_nor_recorded() {
     let replica = &servers.servers()[1];
     let holder = replica.command(&["GET", "a"]).text().unwrap_or_default();
     assert!(holder.starts_with(&new.to_hex()), "{holder}");
+}
+
+/// An earlier call without a reply may have broken the lock: replicas acknowledge that by a write of this one.
+#[tokio::test]
+async fn a_break_of_a_free_lock_writes_for_its_replicas_and_leaves_nothing() {
+    let server = RedisServer::start(RedisOptions::new());
+    let careful = of(&server).with_replica_acks(1, ms(20));
+    let locks = open(careful.expect("it is in range")).await;
+    let admin = locks.admin().expect("it has an administration");
+    let before = count(&server, "rdb_changes_since_last_save");
+    let error = admin.break_lock(&key("a"), "test").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    let after = count(&server, "rdb_changes_since_last_save");
+    assert!(after > before, "nothing was written");
+    assert_eq!(server.command(&["DBSIZE"]).integer(), Some(0));
 }
 
 #[tokio::test]

@@ -103,6 +103,45 @@ fn a_release_and_an_adoption_need_no_memory_to_grant_the_lock() {
     }
 }
 
+/// From Redis 7.2 on, `WAIT` counts every replica on a connection that has written nothing. A command is
+/// replicated if it counts as a change.
+#[test]
+fn a_repeated_change_writes_for_the_replicas_that_acknowledge_it() {
+    let server = RedisServer::start(RedisOptions::new());
+    let changes = || {
+        let info = server.command(&["INFO", "persistence"]).text();
+        let info = info.expect("a text");
+        let mut lines = info.lines();
+        let count = lines.find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+        count
+            .expect("it is shown")
+            .parse::<u64>()
+            .expect("a number")
+    };
+    server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
+    for n in 0..3 {
+        let before = changes();
+        let left = server.command(&["PTTL", "a"]).integer();
+        let downgraded = run(&server, &DOWNGRADE, &[ID, "7"]);
+        assert_eq!(downgraded.integer(), Some(1), "{n}: {downgraded:?}");
+        assert!(changes() > before, "downgrade {n} has written nothing");
+        let later = server.command(&["PTTL", "a"]).integer();
+        assert!(later > Some(0) && later <= left, "{later:?} after {left:?}");
+    }
+    server.command(&["FLUSHALL"]);
+    for limit in ["0", "1"] {
+        server.command(&["CONFIG", "SET", "maxmemory", limit]);
+        let before = changes();
+        let broken = run(&server, &BREAK, &["reason", ""]);
+        assert_eq!(broken, Reply::Nil, "{limit}");
+        assert_eq!(changes(), before, "{limit}: no replica was asked for");
+        let broken = run(&server, &BREAK, &["reason", "acks"]);
+        assert_eq!(broken, Reply::Nil, "{limit}");
+        assert!(changes() > before, "{limit}: a break has written nothing");
+        assert_eq!(server.command(&["DBSIZE"]).integer(), Some(0), "{limit}");
+    }
+}
+
 /// A repeated request leaves a second place in the queue, however many come after it; one that is dead already
 /// may stay. A companion of another type has none.
 #[test]

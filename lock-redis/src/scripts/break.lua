@@ -2,7 +2,7 @@
 -- Takes the lock from all of its holders, remembers for them why and tells them, and grants it to
 -- who is next.
 --
--- ARGV: reason.
+-- ARGV: reason, and "acks" if replicas must have acknowledged what is found.
 -- Gives what inspect gives.
 -- Holders of clients that do not listen for it learn it at their next renewal.
 local found = inspect()
@@ -25,5 +25,12 @@ if found then
   keep_notes(longest + 60000)
   forget_places(ids, '-')
   serve_free()
+elseif ARGV[2] == 'acks' then
+  -- The replicas that acknowledge a write of this call have those of earlier calls as well. From Redis 7.2 on,
+  -- WAIT counts every replica on a connection that has written nothing. LOCK is free, and stays so.
+  -- A server without memory denies SET as the first write of a script, and not DEL.
+  call('DEL', LOCK)
+  call('SET', LOCK, '', 'PX', 1)
+  call('DEL', LOCK)
 end
 return found

@@ -9,7 +9,13 @@ local function lost()
 end
 local as, value = held()
 if as == 's' then
-  return call('ZSCORE', LOCK, id) and 1 or lost()
+  if not call('ZSCORE', LOCK, id) then
+    return lost()
+  end
+  -- Sets the expiry that it has: the replicas that acknowledge this write have the downgrade as well. From Redis
+  -- 7.2 on, WAIT counts every replica on a connection that has written nothing.
+  settle()
+  return 1
 end
 if as ~= 'x' or string.sub(value, 1, 33) ~= id .. '|' then
   return lost()
