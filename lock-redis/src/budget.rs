@@ -42,6 +42,16 @@ impl RedisBudget {
         })
     }
 
+    /// The budget of a request whose caller knows the lock to be held: it waits a little longer for a reply that is
+    /// due at the deadline, which tells contention from an outage.
+    pub(crate) fn with_grace(self) -> Self {
+        let later = |deadline: Instant| deadline.checked_add(REPLY_GRACE);
+        Self {
+            deadline: self.deadline.and_then(later),
+            ..self
+        }
+    }
+
     /// Bounds one request by the deadline; `None` if the deadline passed first. A single attempt has
     /// only the limit of the connection.
     pub(crate) async fn bound<T>(&self, request: impl Future<Output = T>) -> Option<T> {
@@ -64,3 +74,46 @@ impl RedisBudget {
 
 /// Min time of an attempt, even if the wait ends earlier.
 const MIN_ATTEMPT: Duration = Duration::from_millis(100);
+
+/// How long after the end of a wait a reply that is due may still arrive.
+const REPLY_GRACE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use polylock_core::LockKey;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const WAIT: Duration = Duration::from_secs(3);
+
+    /// A request that is sent in the middle of a wait and gets its reply so long after it, and when that ends.
+    async fn replied(has_grace: bool, after: Option<Duration>) -> (bool, Duration) {
+        let key = LockKey::new("a").expect("it is a key");
+        let request = AcquireRequest::new(key).with_wait(Wait::AtMost(WAIT));
+        let (budget, began) = (RedisBudget::of(&request, WAIT * 2), Instant::now());
+        sleep(WAIT / 2).await;
+        let budget = if has_grace {
+            budget.with_grace()
+        } else {
+            budget
+        };
+        let reply = async {
+            match after {
+                Some(after) => sleep(WAIT / 2 + after).await,
+                None => pending().await,
+            }
+        };
+        (budget.bound(reply).await.is_some(), began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_that_is_due_is_waited_for_a_second_longer() {
+        let soon = REPLY_GRACE / 2;
+        assert_eq!(replied(false, Some(soon)).await, (false, WAIT));
+        assert_eq!(replied(true, Some(soon)).await, (true, WAIT + soon));
+        assert_eq!(replied(true, None).await, (false, WAIT + REPLY_GRACE));
+    }
+}

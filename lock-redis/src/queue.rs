@@ -94,7 +94,7 @@ impl RedisWaiter {
             }
             Some(Ok(PlainReply::Granted(_) | PlainReply::Unknown)) => Ok(true),
             Some(Err(failure)) => self.failed(failure).map(|()| false),
-            None => Err(self.gives_up()),
+            None => Err(self.unanswered()),
         }
     }
 
@@ -131,7 +131,7 @@ impl RedisWaiter {
         };
         let server = &client.server;
         let joining = server.join(&lease.claim, &place, &lease.unanswered);
-        match self.lease.answered(self.budget, joining).await {
+        match self.answered(joining).await {
             Some(Ok(Some(ticket))) => {
                 self.lease.joined(ticket);
                 self.request.mark_contended();
@@ -149,7 +149,7 @@ impl RedisWaiter {
                 return Ok(false);
             }
             Some(Err(failure)) => self.failed(failure)?,
-            None => return Err(self.gives_up()),
+            None => return Err(self.unanswered()),
         }
         Ok(true)
     }
@@ -177,9 +177,7 @@ impl RedisWaiter {
         let place = self.place(sent);
         let contended = &self.client.contention;
         let key = self.lease.claim.keys.name();
-        let answer = self
-            .lease
-            .answered(self.budget, self.request_lock(place.as_ref()));
+        let answer = self.answered(self.request_lock(place.as_ref()));
         match answer.await {
             Some(Ok(AcquireReply::Granted(token))) => {
                 if matches!(self.phase, QueuePhase::Asking) {
@@ -199,9 +197,21 @@ impl RedisWaiter {
                 self.is_held(next);
             }
             Some(Err(failure)) => self.failed(failure)?,
-            None => return Err(self.gives_up()),
+            None => return Err(self.unanswered()),
         }
         Ok(None)
+    }
+
+    /// Bounds a request by the deadline, and by a little more once the server has said that the lock is held.
+    async fn answered<T>(
+        &self,
+        request: impl Future<Output = Result<T, RedisFailure>>,
+    ) -> Option<Result<T, RedisFailure>> {
+        let budget = match self.phase {
+            QueuePhase::Joined | QueuePhase::Held { .. } => self.budget.with_grace(),
+            QueuePhase::Asking | QueuePhase::Silent { .. } => self.budget,
+        };
+        self.lease.answered(budget, request).await
     }
 
     async fn request_lock(&self, place: Option<&QueueEntry>) -> Result<AcquireReply, RedisFailure> {
@@ -233,7 +243,8 @@ impl RedisWaiter {
                 self.subscription = Subscription::Failed;
                 self.failed(failure)?;
             }
-            None => return Err(self.gives_up()),
+            // The next request shows whether the server of the lock replies.
+            None => self.subscription = Subscription::Failed,
         }
         Ok(())
     }
@@ -298,12 +309,19 @@ impl RedisWaiter {
         Ok(())
     }
 
-    /// The error after the deadline of the caller.
+    /// The error after the deadline of the caller, with no request in flight.
     fn gives_up(&self) -> Error {
+        match self.phase {
+            QueuePhase::Joined | QueuePhase::Held { .. } => self.budget.contended(),
+            QueuePhase::Asking | QueuePhase::Silent { .. } => self.unanswered(),
+        }
+    }
+
+    /// The error of a request that has no reply by the deadline. What the server said before may be over.
+    fn unanswered(&self) -> Error {
         match &self.phase {
             QueuePhase::Silent { failure, .. } => failure.clone().into(),
-            QueuePhase::Joined | QueuePhase::Held { .. } => self.budget.contended(),
-            QueuePhase::Asking => {
+            QueuePhase::Asking | QueuePhase::Joined | QueuePhase::Held { .. } => {
                 let message = "the wait timed out without a reply of the server";
                 Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
             }

@@ -107,6 +107,27 @@ async fn a_waiter_that_is_cut_off_keeps_its_place_or_gets_another() {
     }
 }
 
+/// A server that is frozen has not confirmed that the lock is still held.
+#[tokio::test]
+async fn a_wait_that_ends_in_silence_is_no_contention() {
+    let place = Place::new();
+    // A request that has no reply when the wait ends, and long after that.
+    let patient = place.config().with_timeout(SOON * 4);
+    let locks = open(patient.expect("it is in range")).await;
+    let holder = place.elsewhere().await;
+    let guard = take(&holder, "a").await;
+    let next = place.waiter(&locks, within(request("a"), SOON)).await;
+    // Its heartbeat is due every 200 ms.
+    place.server.stop();
+    let ended = next.await.expect("no panic");
+    place.server.resume();
+    let error = ended.expect_err("two holders");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    drop(guard);
+    place.assert_nothing_left(&[&locks, &holder], "a").await;
+}
+
 #[tokio::test]
 async fn a_waiter_whose_runtime_is_blocked_keeps_its_place_and_gets_its_lock() {
     let place = Place::new();

@@ -46,9 +46,8 @@ impl QuorumClient {
             // Armed before the first request.
             let lease: Arc<dyn Lease> = Arc::new(QuorumLease(Arc::clone(&attempt)));
             let pending = quorum.engine.pending(request.key(), lease, request.ttl());
-            let outcome = backoff.budget.bound(attempt.ask_for_votes()).await;
-            let Some(outcome) = outcome else {
-                return Err(backoff.error);
+            let Some(outcome) = backoff.bound(attempt.ask_for_votes()).await else {
+                return Err(backoff.unanswered());
             };
             match outcome {
                 QuorumOutcome::Won(token) => {
@@ -215,12 +214,33 @@ struct QuorumBackoff {
 
 impl QuorumBackoff {
     fn new(request: &AcquireRequest) -> Self {
-        let message = "no majority of the nodes answered before the wait was over";
         Self {
             budget: RedisBudget::of(request, Duration::MAX),
             attempts: 0,
             unreachable_since: None,
-            error: Error::new(ErrorKind::Unavailable, message).with_unknown_outcome(),
+            error: no_majority(),
+        }
+    }
+
+    /// Whether the last attempt lost to other clients.
+    fn has_lost(&self) -> bool {
+        self.error.kind() == ErrorKind::Contended
+    }
+
+    /// Bounds an attempt by the deadline, and by a little more if the last one lost.
+    async fn bound<T>(&self, attempt: impl Future<Output = T>) -> Option<T> {
+        let budget = match self.has_lost() {
+            true => self.budget.with_grace(),
+            false => self.budget,
+        };
+        budget.bound(attempt).await
+    }
+
+    /// The error of an attempt that has no result by the deadline. What the nodes said before may be over.
+    fn unanswered(self) -> Error {
+        match self.has_lost() {
+            true => no_majority(),
+            false => self.error,
         }
     }
 
@@ -257,6 +277,11 @@ impl QuorumBackoff {
             }
         }
     }
+}
+
+fn no_majority() -> Error {
+    let message = "no majority of the nodes answered before the wait was over";
+    Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
 }
 
 /// The max backoff after this many attempts.

@@ -3,14 +3,16 @@
 use lock_testkit::harness::Harness;
 use lock_testkit::servers::{RedisNodes, RedisOptions};
 use polylock_core::admin::LockAdmin;
+use polylock_core::memory::Request;
 use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode};
 use tokio::time::Instant;
 
-use super::nodes::{Nodes, holders};
+use super::nodes::{Nodes, config, holders, open};
 use super::support::{
     SOON, TTL, acquire, assert_error, assert_refused, assert_took, client, lease, loss,
     loss_by_renewal, ms, release, request, start, take, to, token, until, within,
 };
+use crate::support::{is_kind, waiting};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_majority_nothing_is_granted() {
@@ -70,6 +72,32 @@ async fn no_client_waits_for_frozen_nodes() {
     assert!(locks.shutdown(SOON).await, "background work does not end");
 }
 
+/// Nodes that are frozen have not confirmed that the lock is still held.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_ends_in_silence_is_no_contention() {
+    let nodes = Nodes::behind_proxies(3);
+    let proxies = nodes.faults.proxies();
+    let holder = nodes.client().await;
+    let guard = take(&holder, "a").await;
+    let has_it = |node| holders(nodes.server(node), "a") == 1;
+    until("all nodes have voted", || (0..3).all(has_it)).await;
+    // An attempt that has no result when the wait ends, and long after that.
+    let ports = proxies.iter().map(|proxy| proxy.port());
+    let locks = open(config(ports, SOON * 4)).await;
+    let asked = proxies[0].watch(is_kind(Request::Acquire));
+    let next = waiting(&locks, within(request("a"), SOON));
+    // The one before has found the lock held.
+    until("another attempt", || asked.count() > 1).await;
+    (0..3).for_each(|node| nodes.server(node).stop());
+    let ended = next.await.expect("no panic");
+    (0..3).for_each(|node| nodes.server(node).resume());
+    let error = ended.expect_err("two holders");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    drop(guard);
+    until("nothing is left", || !(0..3).any(has_it)).await;
+}
+
 /// The first attempt finds another client's lock on one node, and waits for the two frozen nodes. Its
 /// undo must not wait for them again: the next attempt has three votes.
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +105,7 @@ async fn undoing_an_attempt_waits_for_no_frozen_node() {
     let nodes = start(5);
     let timeout = ms(2_000);
     let patient = to(&nodes).with_node_timeout(timeout);
-    let locks = super::nodes::open(patient.expect("it is in range")).await;
+    let locks = open(patient.expect("it is in range")).await;
     release(take(&locks, "a").await).await;
     assert!(locks.shutdown(SOON).await, "the release does not end");
     nodes[1].command(&["SET", "a", "somebody else", "PX", "500"]);
