@@ -332,7 +332,8 @@ impl Server {
         Ok(token)
     }
 
-    /// Releases the lock, or leaves its queue.
+    /// Releases the lock, or leaves its queue. A former master's reply counts: its successor may keep the lease,
+    /// which nobody renews any more, until it ends.
     pub(crate) async fn release(
         &self,
         keys: &RedisKeys,
