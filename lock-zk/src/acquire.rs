@@ -8,7 +8,7 @@ use futures_util::join;
 use polylock_core::engine::{Blocker, Moment, QueuePosition, TimeBudget, before, queue_position};
 use polylock_core::{AcquireRequest, FencingToken, Grant, Mode};
 use tokio::time::{Instant, sleep};
-use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher, Stat};
+use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher, SessionState, Stat};
 
 use crate::error::{RETRY_BACKOFF, ZkFailure};
 use crate::lease::{KnownNode, ZkNode, ZooKeeperLease};
@@ -284,7 +284,7 @@ impl ZkAttempt<'_> {
         };
         let Some(_room) = self.lease.session.watch_budget.for_waiter(&path) else {
             let pause = self.client.engine.jitter(POLL_INTERVAL / 2, POLL_INTERVAL);
-            self.changed(sleep(pause)).await?;
+            self.changed_or_reconnected(sleep(pause)).await?;
             return Ok(None);
         };
         let until = self.budget.step();
@@ -296,21 +296,28 @@ impl ZkAttempt<'_> {
                 return Ok(None);
             }
         };
-        let listing = match watching.listing {
+        let mut listing = match watching.listing {
             None if watching.is_late => Some(self.list().await?),
             listing => listing,
         };
-        if let Some(mut listing) = listing {
-            let queue_position = self.queue_position(&mut listing, node).await?;
-            if queue_position != QueuePosition::Behind(blocker.clone()) {
-                return Ok(Some(listing));
+        let mut change = pin!(watching.watcher.changed());
+        loop {
+            if let Some(mut listing) = listing {
+                let queue_position = self.queue_position(&mut listing, node).await?;
+                if queue_position != QueuePosition::Behind(blocker.clone()) {
+                    return Ok(Some(listing));
+                }
             }
+            // The blocker was there, also if the reply took long enough to count as silence.
+            self.budget.mark_held();
+            self.request.mark_contended();
+            let changed = self.changed_or_reconnected(change.as_mut()).await?;
+            if changed.is_some() {
+                return Ok(None);
+            }
+            // The watch has outlasted the outage.
+            listing = Some(self.list().await?);
         }
-        // The blocker was there, also if the reply took long enough to count as silence.
-        self.budget.mark_held();
-        self.request.mark_contended();
-        self.changed(watching.watcher.changed()).await?;
-        Ok(None)
     }
 
     async fn watch(&self, blocker: &Blocker, path: &str) -> Result<Watching, ClientError> {
@@ -350,6 +357,37 @@ impl ZkAttempt<'_> {
             listing: Some(ChildList::new(names, &directory, sent)),
             is_late: false,
         })
+    }
+
+    /// Waits for a change; `None` if the connection has broken meanwhile and there is another one. A watch
+    /// does not fire in an outage, and the session ends long after the last reply.
+    async fn changed_or_reconnected<T>(
+        &self,
+        change: impl Future<Output = T>,
+    ) -> Result<Option<T>, ZkAttemptError> {
+        let outage = async {
+            self.lease.session.reached(SessionState::Disconnected).await;
+            self.mark_unresponsive();
+            self.lease
+                .session
+                .reached(SessionState::SyncConnected)
+                .await;
+        };
+        let changed = async {
+            tokio::select! {
+                biased;
+                change = change => Some(change),
+                () = outage => None,
+            }
+        };
+        self.changed(changed).await
+    }
+
+    /// The servers no longer answer, so that the lock may be free by now. The next listing shows whether it
+    /// is.
+    pub(crate) fn mark_unresponsive(&self) {
+        self.budget.mark_free();
+        self.request.mark_unresponsive();
     }
 
     /// Waits for a change, for as long as there is time and the session lasts.
@@ -409,8 +447,7 @@ impl ZkAttempt<'_> {
         if !(self.has_waited.load(Ordering::Relaxed) && self.budget.waits()) {
             return Err(ZkAttemptError::Late);
         }
-        self.budget.mark_free();
-        self.request.mark_unresponsive();
+        self.mark_unresponsive();
         self.changed(work).await
     }
 
@@ -424,6 +461,7 @@ impl ZkAttempt<'_> {
         if !failure.is_ambiguous() {
             return Err(ZkAttemptError::Failed(failure));
         }
+        self.mark_unresponsive();
         sleep(self.client.engine.jitter(RETRY_BACKOFF / 2, RETRY_BACKOFF)).await;
         Ok(())
     }

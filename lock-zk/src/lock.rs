@@ -172,7 +172,13 @@ impl ZkClient {
             Ok(grant) => pending.granted(request, grant).map(Some),
             // The server may keep a session that has ended for this client, and the node with it. The node is
             // deleted in the background, until it is certainly gone.
-            Err(ZkAttemptError::Gone) => Ok(None),
+            Err(ZkAttemptError::Gone) => {
+                if lease.session.is_over() {
+                    // Nothing is known of the lock until the next session lists its contenders.
+                    attempt.mark_unresponsive();
+                }
+                Ok(None)
+            }
             Err(ZkAttemptError::Refused) => {
                 // A node that is left for the background cleanup blocks other contenders until then.
                 before(budget.undo(), pending.undo()).await;

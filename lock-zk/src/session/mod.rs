@@ -21,7 +21,7 @@ use polylock_core::engine::{Engine, LeaseId, Moment, is_mutant};
 use polylock_core::{LeaseControl, LostReason};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::sleep;
-use zookeeper_client::{Client, Error, Stat};
+use zookeeper_client::{Client, Error, SessionState, Stat};
 
 use crate::config::ZooKeeperConfig;
 use crate::error::{RETRY_BACKOFF, ZkFailure};
@@ -106,6 +106,14 @@ impl ZkSession {
         let mut over = self.over.subscribe();
         // The sender lives as long as the session.
         drop(over.wait_for(|over| *over).await);
+    }
+
+    /// Waits until the client is in this state. One that it leaves at once may be missed.
+    pub(crate) async fn reached(&self, state: SessionState) {
+        let mut states = self.client.state_watcher();
+        while states.state() != state {
+            states.changed().await;
+        }
     }
 
     /// Whether a node was created in this session.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use lock_testkit::locks::{key, until};
 use lock_testkit::proxy::{Command, Fate, Proxy, Then};
 use lock_testkit::servers::ZooKeeperServer;
-use polylock_core::{AcquireRequest, DistributedLock as _, LostReason, Wait};
+use polylock_core::layers::LocalQueue;
+use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason, Wait};
 use tokio::time::{Instant, timeout};
 
 use super::ZkSession;
@@ -142,4 +143,30 @@ async fn a_waiter_whose_session_is_replaced_is_not_behind_its_former_node() {
     let granted = timeout(SOON, waiter).await;
     let granted = granted.expect("the node of the session that was ended is in the way");
     granted.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The queue of the process has one attempt for all of its waiters, which knows nothing of the lock before the
+/// next session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_ends_without_a_session_is_no_contention() {
+    let root = "/a_wait_that_ends_without_a_session";
+    let (port, waited) = (port(), "waited");
+    let proxy = Proxy::zookeeper(port);
+    let locks = Arc::new(connect(proxy.port(), root).await);
+    let other = connect(port, root).await;
+    let holder = other.acquire(&request(waited)).await.unwrap();
+    let inner: Arc<dyn DistributedLock> = Arc::<ZooKeeper>::clone(&locks);
+    let queue = LocalQueue::new(inner);
+    let is_watch = |command: &Command| command.is("GETCHILDREN") && command.has("watch");
+    let watches = proxy.watch(is_watch);
+    let short = AcquireRequest::new(key(waited)).with_wait(Wait::AtMost(SOON / 2));
+    let waiter = tokio::spawn(async move { queue.acquire(&short).await });
+    until("it watches", async || watches.count() == 1).await;
+    // The old connection stays, and no other one is made.
+    proxy.refuse();
+    session(&locks).await.end();
+    let error = waiter.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    proxy.accept();
+    holder.release().await.unwrap();
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lock_testkit::proxy::{Command, Fate, Then};
+use lock_testkit::proxy::{Command, Direction, Fate, Then};
 use polylock_core::admin::Record;
 use polylock_core::layers::LocalQueue;
 use polylock_core::{DistributedLock, ErrorKind, FencingToken, Mode, Wait};
@@ -185,6 +185,86 @@ async fn a_wait_behind_a_holder_whose_watch_was_slow_ends_in_contention() {
     assert_eq!(planned.struck(), 1);
     release_clean(holder).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+/// A watch does not fire in an outage. The queue of the process has one attempt for all of its waiters, which
+/// outlasts their waits.
+async fn waits_in_an_outage(fail: impl FnOnce(&Place)) {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.client().await);
+    let inner: Arc<dyn DistributedLock> = Arc::<ZooKeeper>::clone(&locks);
+    let queue = Arc::new(LocalQueue::new(inner));
+    let holders = [take(&other, "a").await, take(&other, "b").await];
+    let watches = place.proxy().watch(is_watch);
+    let waiters = [
+        waiting(&locks, within("a", SOON)),
+        waiting(&queue, within("b", SOON)),
+    ];
+    until("both watch", async || watches.count() == 2).await;
+    fail(&place);
+    for waiter in waiters {
+        let refused = waiter.await.expect("no panic");
+        let error = refused.expect_err("two holders");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    place.proxy().clear();
+    place.proxy().accept();
+    for (holder, name) in holders.into_iter().zip(["a", "b"]) {
+        release_clean(holder).await;
+        place.assert_nothing_left(&[&locks, &other], name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_in_an_outage_is_no_contention() {
+    waits_in_an_outage(Place::disconnect).await;
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_in_silence_is_no_contention() {
+    waits_in_an_outage(|place| place.proxy().hold(Direction::Both)).await;
+}
+
+/// The list that follows is not sent.
+#[tokio::test]
+async fn a_wait_whose_watch_is_lost_in_an_outage_is_no_contention() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.client().await);
+    let holder = take(&other, "a").await;
+    let lost = Fate::LostRequest(Then::Cut);
+    let planned = place.proxy().plan(is_watch, lost);
+    place.proxy().refuse();
+    assert_error(&locks, &within("a", SOON), ErrorKind::Unavailable).await;
+    assert_eq!(planned.struck(), 1);
+    place.proxy().accept();
+    release_clean(holder).await;
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_connected_again_keeps_its_place_and_sees_the_holder() {
+    let place = Place::new().await;
+    let (locks, other) = (place.with_session(SOON * 6).await, place.client().await);
+    let queue = Arc::new(LocalQueue::new(locks));
+    let holder = take(&other, "a").await;
+    let watches = place.proxy().watch(is_watch);
+    let waiter = waiting(&queue, within("a", SOON * 16));
+    until("it watches", async || watches.count() == 1).await;
+    let nodes = place.tree().nodes("a").await;
+    // A request that does not wait is refused by what the waiter has seen.
+    let refusal = async || {
+        let refused = queue.acquire(&attempt("a")).await;
+        refused.expect_err("two holders").kind()
+    };
+    place.disconnect();
+    let is_noticed = async || refusal().await == ErrorKind::Unavailable;
+    until("the outage is noticed", is_noticed).await;
+    place.proxy().accept();
+    let is_seen = async || refusal().await == ErrorKind::Contended;
+    until("the holder is seen again", is_seen).await;
+    assert_eq!(place.tree().nodes("a").await, nodes);
+    release_clean(holder).await;
+    release_clean(granted(waiter).await).await;
 }
 
 /// The third waits for the second to get its permit, and the second for any change.
