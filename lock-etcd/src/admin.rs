@@ -189,27 +189,55 @@ impl EtcdStore {
         Ok(listing.contenders)
     }
 
-    /// Deletes the keys of the present holders, and not of the next one.
+    /// Deletes the keys of the present holders, and returns the lock with those whose keys it has deleted. If all
+    /// of them were gone by themselves, the next ones are present.
     async fn delete_holders(&self, key: &LockKey) -> Result<Option<LockInfo>, EtcdFailure> {
-        let (contenders, directory) = (self.contenders(key).await?, self.directory(key));
-        let Some(info) = info(key.clone(), &contenders) else {
-            return Ok(None);
-        };
-        for holder in &contenders[..info.holders.len()] {
-            let path = format!("{directory}{}", holder.name);
-            let is_there =
-                Compare::create_revision(path.as_str(), CompareOp::Equal, holder.create_revision);
-            let txn = Txn::new()
-                .when([is_there])
-                .and_then([TxnOp::delete(path, None)]);
-            // To delete it once more changes nothing.
-            let deleted = self.connection.retried(self.step(), |mut client| {
-                let txn = txn.clone();
-                async move { client.txn(txn).await }
-            });
-            deleted.await?;
+        let directory = self.directory(key);
+        loop {
+            let contenders = self.contenders(key).await?;
+            let Some(mut info) = info(key.clone(), &contenders) else {
+                return Ok(None);
+            };
+            let mut broken = Vec::new();
+            for (holder, contender) in std::mem::take(&mut info.holders)
+                .into_iter()
+                .zip(&contenders)
+            {
+                if self.delete_holder(&directory, contender).await? {
+                    broken.push(holder);
+                }
+            }
+            if !broken.is_empty() {
+                info.holders = broken;
+                return Ok(Some(info));
+            }
         }
-        Ok(Some(info))
+    }
+
+    /// Deletes the key of a holder. False if it was gone before; true also if a deletion without a reply may have
+    /// deleted it.
+    async fn delete_holder(
+        &self,
+        directory: &str,
+        holder: &EtcdContender,
+    ) -> Result<bool, EtcdFailure> {
+        let path = format!("{directory}{}", holder.name);
+        let is_there =
+            Compare::create_revision(path.as_str(), CompareOp::Equal, holder.create_revision);
+        let txn = Txn::new()
+            .when([is_there])
+            .and_then([TxnOp::delete(path, None)]);
+        let (until, mut is_in_doubt) = (self.step(), false);
+        loop {
+            // To delete it once more changes nothing.
+            match self.connection.txn(txn.clone()).await {
+                Ok(done) => return Ok(done.succeeded() || is_in_doubt),
+                Err(failure) => {
+                    is_in_doubt |= failure.is_ambiguous();
+                    self.connection.pause(until, failure).await?;
+                }
+            }
+        }
     }
 
     async fn renew_by_id(

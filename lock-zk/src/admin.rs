@@ -166,43 +166,66 @@ impl ZkClient {
         Ok(held)
     }
 
-    /// Deletes the nodes of the present holders, and not of the next one; `is_in_doubt` says that one of them
-    /// may be deleted by then.
+    /// Deletes the nodes of the present holders, and returns the lock with those whose nodes it has deleted. If
+    /// all of them were gone by themselves, the next ones are present. `is_in_doubt` says that a node may be
+    /// deleted by then.
     async fn delete_holders(
         &self,
         key: &LockKey,
         is_in_doubt: &AtomicBool,
     ) -> Result<Option<LockInfo>, ZkFailure> {
         let (session, directory) = (self.session().await?, Directory::of(key));
-        let Some(view) = view_now(&session, &directory).await? else {
-            return Ok(None);
-        };
-        for holder in &view.holders {
-            let mut path = directory.child(&holder.contender.name);
-            let mut downgraded = holder.contender.downgraded();
-            loop {
-                let deleted = session.client.delete(&path, None).await;
-                let deleted = deleted.map_err(ZkFailure::from);
-                if deleted
-                    .as_ref()
-                    .map_or_else(ZkFailure::is_ambiguous, |()| true)
-                {
-                    is_in_doubt.store(true, Ordering::Relaxed);
-                }
-                match deleted {
-                    Ok(()) => break,
-                    Err(failure) if failure.is_no_node() => match downgraded.take() {
-                        // A downgrade may have given the node another name.
-                        Some(shared) => path = directory.child(&shared.name),
-                        None => break,
-                    },
-                    // Deleting it once more changes nothing.
-                    Err(failure) if failure.is_ambiguous() => sleep(RETRY_BACKOFF).await,
-                    Err(failure) => return Err(failure),
+        loop {
+            let Some(mut view) = view_now(&session, &directory).await? else {
+                return Ok(None);
+            };
+            let mut broken = Vec::new();
+            for holder in std::mem::take(&mut view.holders) {
+                let contender = &holder.contender;
+                if delete_holder(&session, &directory, contender, is_in_doubt).await? {
+                    broken.push(holder);
                 }
             }
+            if !broken.is_empty() {
+                view.holders = broken;
+                return Ok(Some(view.info(key.clone())));
+            }
         }
-        Ok(Some(view.info(key.clone())))
+    }
+}
+
+/// Deletes the node of a holder. False if it was gone before; true also if a deletion without a reply may have
+/// deleted it.
+async fn delete_holder(
+    session: &ZkSession,
+    directory: &Directory,
+    holder: &ZkContender,
+    is_in_doubt: &AtomicBool,
+) -> Result<bool, ZkFailure> {
+    let mut path = directory.child(&holder.name);
+    let mut downgraded = holder.downgraded();
+    let mut is_deleted = false;
+    loop {
+        let deleted = session.client.delete(&path, None).await;
+        let deleted = deleted.map_err(ZkFailure::from);
+        if deleted
+            .as_ref()
+            .map_or_else(ZkFailure::is_ambiguous, |()| true)
+        {
+            is_deleted = true;
+            is_in_doubt.store(true, Ordering::Relaxed);
+        }
+        match deleted {
+            Ok(()) => return Ok(is_deleted),
+            Err(failure) if failure.is_no_node() => match downgraded.take() {
+                // A downgrade may have given the node another name.
+                Some(shared) => path = directory.child(&shared.name),
+                None => return Ok(is_deleted),
+            },
+            // Deleting it once more changes nothing.
+            Err(failure) if failure.is_ambiguous() => sleep(RETRY_BACKOFF).await,
+            Err(failure) => return Err(failure),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The tests of this crate, as one program: each that is linked by itself costs seconds.
 
+mod admin;
 mod auth;
 mod conformance;
 mod faults;

@@ -75,6 +75,45 @@ async fn a_holder_that_is_downgraded_meanwhile_is_broken() {
     assert_eq!(loss(&guard).await, LostReason::Broken);
 }
 
+/// Breaks the lock `a` of its holder, which releases it before its node is deleted. Returns what was broken, and
+/// what `then` returns after the release.
+async fn released_before<T>(
+    place: &Place,
+    guard: LockGuard,
+    then: impl Future<Output = T>,
+) -> (Option<LockInfo>, T) {
+    let other = place.with_session(SOON * 6).await;
+    let late = place.proxy().plan(is_end, Fate::LateRequest(ms(2_000)));
+    let name = key("a");
+    let breaking = admin(&other).break_lock(&name, "it hangs");
+    let releasing = async {
+        late.met(SOON).await;
+        place.proxy().hold(Direction::Requests);
+        release(guard).await;
+        let done = then.await;
+        place.proxy().resume(Direction::Requests);
+        done
+    };
+    let (broken, done) = tokio::join!(breaking, releasing);
+    (broken.expect("it answers"), done)
+}
+
+#[tokio::test]
+async fn a_holder_that_releases_meanwhile_is_not_said_to_be_broken() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = take(&locks, "a").await;
+    let (broken, ()) = released_before(&place, guard, async {}).await;
+    assert_eq!(broken, None);
+    // The next holder is broken in its place.
+    let guard = take(&locks, "a").await;
+    let waiter = place.waiter(&locks, noted("a", "next")).await;
+    let (broken, next) = released_before(&place, guard, granted(waiter)).await;
+    let broken = broken.expect("it was held");
+    assert_eq!(notes(&broken), (vec!["next"], vec![]));
+    assert_eq!(loss(&next).await, LostReason::Broken);
+}
+
 #[tokio::test]
 async fn a_holder_that_is_downgraded_while_it_is_read_is_shown_and_no_waiter_in_its_place() {
     let place = Place::new().await;
