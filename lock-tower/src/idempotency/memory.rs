@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use polylock_core::{FencingToken, LockKey};
 use tokio::time::Instant;
 
@@ -22,7 +23,9 @@ pub struct MemoryResponses {
 
 #[derive(Default)]
 struct Responses {
-    responses: HashMap<LockKey, StoredResponse>,
+    /// What [`StoredResponse::to_bytes`] made: body and header values of the response itself can be parts of
+    /// larger buffers, which they would keep in memory.
+    responses: HashMap<LockKey, Bytes>,
     /// Keys by expiry; the number distinguishes those that expire at the same time.
     ends: BTreeMap<(Instant, u64), LockKey>,
     next: u64,
@@ -75,9 +78,12 @@ impl Default for MemoryResponses {
 #[async_trait]
 impl ResponseStore for MemoryResponses {
     async fn get(&self, key: &LockKey) -> Result<Option<StoredResponse>, StoreError> {
-        let mut kept = self.kept();
-        kept.purge(Instant::now());
-        Ok(kept.responses.get(key).cloned())
+        let stored = {
+            let mut kept = self.kept();
+            kept.purge(Instant::now());
+            kept.responses.get(key).cloned()
+        };
+        stored.map(StoredResponse::from_bytes).transpose()
     }
 
     async fn put(
@@ -87,18 +93,20 @@ impl ResponseStore for MemoryResponses {
         _: Option<FencingToken>,
         retention: Duration,
     ) -> Result<Put, StoreError> {
+        let stored = Bytes::from(response.to_bytes());
         let now = Instant::now();
         let mut kept = self.kept();
         kept.purge(now);
         if let Some(there) = kept.responses.get(key) {
-            return Ok(Put::beside(there, response));
+            let there = StoredResponse::from_bytes(there.clone())?;
+            return Ok(Put::beside(&there, response));
         }
-        if weight(key, response) > self.max_bytes {
+        if weight(key, &stored) > self.max_bytes {
             // It would evict all others and then itself.
             return Ok(Put::Stored);
         }
         let end = now.checked_add(retention.min(MAX_KEEP)).unwrap_or(now);
-        kept.insert(key, response.clone(), end);
+        kept.insert(key, stored, end);
         while kept.bytes > self.max_bytes {
             kept.drop_first();
         }
@@ -110,11 +118,11 @@ impl ResponseStore for MemoryResponses {
 const MAX_KEEP: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl Responses {
-    fn insert(&mut self, key: &LockKey, response: StoredResponse, end: Instant) {
-        self.bytes += weight(key, &response);
+    fn insert(&mut self, key: &LockKey, stored: Bytes, end: Instant) {
+        self.bytes += weight(key, &stored);
         self.ends.insert((end, self.next), key.clone());
         self.next += 1;
-        self.responses.insert(key.clone(), response);
+        self.responses.insert(key.clone(), stored);
     }
 
     fn purge(&mut self, now: Instant) {
@@ -128,8 +136,8 @@ impl Responses {
         let Some((_, key)) = self.ends.pop_first() else {
             return;
         };
-        if let Some(response) = self.responses.remove(&key) {
-            self.bytes -= weight(&key, &response);
+        if let Some(stored) = self.responses.remove(&key) {
+            self.bytes -= weight(&key, &stored);
         }
     }
 }
@@ -137,8 +145,8 @@ impl Responses {
 /// What an entry takes in addition to its key and its response, including its places in both tables.
 const ENTRY_BYTES: usize = 640;
 
-fn weight(key: &LockKey, response: &StoredResponse) -> usize {
-    ENTRY_BYTES + 2 * key.as_bytes().len() + response.len()
+fn weight(key: &LockKey, stored: &Bytes) -> usize {
+    ENTRY_BYTES + 2 * key.as_bytes().len() + stored.len()
 }
 
 impl fmt::Debug for MemoryResponses {

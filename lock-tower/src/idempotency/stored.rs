@@ -86,15 +86,6 @@ impl StoredResponse {
         parsed.ok_or_else(|| StoreError::new("a stored response cannot be read"))
     }
 
-    /// About how many bytes the fields of its head and its body take.
-    pub(super) fn len(&self) -> usize {
-        // With the place of a field in the map, some of which are free.
-        let field =
-            |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 224;
-        let fields: usize = self.headers.iter().map(field).sum();
-        fields + self.body.as_ref().map_or(0, Bytes::len)
-    }
-
     /// The response for a repetition of the request; `None` if the body was not stored.
     pub(super) fn replay(self) -> Option<Response<Bytes>> {
         let mut response = Response::new(self.body?);

@@ -1,8 +1,11 @@
 //! For how long responses are kept, and how many.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_tower::idempotency::{MemoryResponses, Put, ResponseStore as _};
+use bytes::Bytes;
+use http::{HeaderValue, Response};
+use polylock_tower::idempotency::{MemoryResponses, Put, ResponseStore as _, StoredResponse};
 
 use super::support::{DAY, Payments, Scene, key, post, put, response};
 use crate::support::send;
@@ -67,6 +70,25 @@ async fn a_response_larger_than_the_store_evicts_no_other() {
         let found = store.get(&key(name)).await.expect("it works");
         assert_eq!(found.is_some(), is_kept, "{name}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stored_response_keeps_no_larger_buffer_in_memory() {
+    let buffer: Arc<[u8]> = vec![b'x'; 1 << 16].into();
+    let whole = Bytes::from_owner(Arc::clone(&buffer));
+    let note = HeaderValue::from_maybe_shared(whole.slice(..4)).expect("it is right");
+    let response = Response::builder().header("x-note", note);
+    let response = response.body(Some(whole.slice(4..8))).expect("it is right");
+    drop(whole);
+    let stored = StoredResponse::new(1, [1; 32], &response);
+    drop(response);
+    let (store, key) = (MemoryResponses::new(), key("a"));
+    put(&store, &key, &stored, None, DAY).await;
+    let found = store.get(&key).await.expect("it works");
+    assert_eq!(found.as_ref(), Some(&stored));
+    assert!(Arc::strong_count(&buffer) > 1);
+    drop(stored);
+    assert_eq!(Arc::strong_count(&buffer), 1, "the buffer is kept");
 }
 
 /// Each has a body of about 8,000 bytes.
