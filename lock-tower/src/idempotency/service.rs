@@ -1,4 +1,5 @@
 use std::iter::successors;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -322,11 +323,18 @@ where
     if body.size_hint().lower() > limit as u64 {
         return Err(Reason::BodyTooLarge);
     }
-    match Limited::new(body, limit).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if is_too_large(&*error) => Err(Reason::BodyTooLarge),
-        Err(_) => Err(Reason::BodyUnreadable),
+    let mut body = pin!(Limited::new(body, limit));
+    let mut read = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        match frame.map(Frame::into_data) {
+            // Copied, because small frames take more memory than their bytes.
+            Ok(Ok(data)) => read.put(data),
+            Ok(Err(_trailers)) => {}
+            Err(error) if is_too_large(&*error) => return Err(Reason::BodyTooLarge),
+            Err(_) => return Err(Reason::BodyUnreadable),
+        }
     }
+    Ok(read.freeze())
 }
 
 /// Whether a limit of this layer, or of a body that an outer layer has limited and wrapped, is exceeded.

@@ -44,6 +44,24 @@ async fn a_request_that_is_too_large_or_breaks_off_is_not_handled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_frames_of_a_request_are_freed_while_it_is_read() {
+    let buffer: Arc<[u8]> = Arc::from(&b"x"[..]);
+    let most = Arc::new(AtomicUsize::new(0));
+    let frame = {
+        let (buffer, most) = (Arc::clone(&buffer), Arc::clone(&most));
+        move |_| {
+            most.fetch_max(Arc::strong_count(&buffer), Ordering::SeqCst);
+            let data = Bytes::from_owner(Arc::clone(&buffer));
+            Ok::<_, Infallible>(Frame::data(data))
+        }
+    };
+    let body = Body::new(StreamBody::new(stream::iter((0..8).map(frame))));
+    let (service, _) = streaming(&[], None);
+    assert_eq!(send(&service, post("a").map(|_| body)).await.status, 200);
+    assert_eq!(most.load(Ordering::SeqCst), 2, "frames are kept");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_response_of_any_number_of_frames_is_repeated_in_one() {
     for (chunks, whole) in [(&["123", "", "45678"][..], "12345678"), (&[], "")] {
         let (service, handled) = streaming(chunks, None);
