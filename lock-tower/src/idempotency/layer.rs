@@ -27,6 +27,16 @@ use super::{Idempotency, KeyScope, ResponseStore};
 /// Use it for responses that end: a response is read and stored before the client sees any of it. Do not
 /// use it for gRPC calls, which are `POST` requests without a key.
 ///
+/// # Memory
+///
+/// The body of a request with a key is read before the locker counts the request, so the limits of the locker on
+/// waiters and keys do not bound how many bodies are in memory, and a request that gets 429 has sent its body. At
+/// worst, each concurrent request takes about twice the [max size](IdempotencyLayer::with_max_request_body) of a
+/// body: 1,000 clients that send slowly take 2 GiB. While a request is handled, its response adds as much. Put a
+/// concurrency limit and a timeout outside of this layer. A handler that
+/// [runs on](IdempotencyLayer::with_on_disconnect) without its client no longer counts there: a timeout inside of
+/// the layer bounds it.
+///
 /// # Cancel safety
 ///
 /// A future that is dropped before the lock is held leaves the queue, and nothing has happened. Afterwards
@@ -97,7 +107,7 @@ impl IdempotencyLayer {
     /// Makes a layer that locks the keys of `POST` and `PATCH` requests by `locker`.
     ///
     /// `scope` says whether clients share their keys, for which there is no safe default. Put the layer
-    /// inside the authentication and timeout layers.
+    /// inside the authentication, timeout and [concurrency limit](IdempotencyLayer#memory) layers.
     ///
     /// # Errors
     ///
@@ -169,7 +179,8 @@ impl IdempotencyLayer {
 
     /// Sets the max size of a request body in bytes. Default: 1 MiB. Larger bodies are rejected with 413.
     ///
-    /// The body is read before the lock is acquired, so that a slow client delays no other.
+    /// The body is read before the lock is acquired, so that a slow client delays no other. Its buffer grows to
+    /// about twice its size at most: see [Memory](IdempotencyLayer#memory).
     #[must_use]
     pub fn with_max_request_body(self, bytes: usize) -> Self {
         self.change(|options| options.max_request = bytes)
