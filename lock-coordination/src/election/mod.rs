@@ -47,7 +47,8 @@ pub use self::leadership::{Leadership, Term};
 /// A waiting candidate is one waiter on the server. On Redis it sends a heartbeat every fifth of the ttl, at
 /// least once a second. Elsewhere it keeps its session or connection alive, or polls where waiters are not
 /// notified. A leader renews its lock every third of the ttl. A resignation costs one release, which elects
-/// the next leader where waiters are notified. An observing follower sends two requests a second.
+/// the next leader where waiters are notified. An observing follower calls
+/// [`leader`](Self::leader) once a second: two requests on most backends, and one for each candidate on ZooKeeper.
 ///
 /// # Examples
 ///
@@ -290,7 +291,8 @@ impl Election {
 
     /// Asks the server for the leader; `None` if there is none.
     ///
-    /// Sends two requests, or one without a leader.
+    /// Sends two requests, or one without a leader. On etcd it sends three, and on a quorum two to each node. On
+    /// ZooKeeper it reads the node of each candidate: N + 4 requests for N candidates, the leader included.
     ///
     /// # Errors
     ///

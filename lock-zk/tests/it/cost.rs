@@ -202,6 +202,31 @@ async fn a_watch_of_an_administrator_reads_the_nodes_of_holders() {
     }
 }
 
+/// Together they are what a follower of an election sends.
+#[tokio::test]
+async fn an_inspection_reads_each_contender_and_a_record_costs_two_requests() {
+    let place = Counted::start();
+    let (locks, other) = (place.client().await, place.uncounted().await);
+    let first = take(&other, "a").await;
+    let mut line = Vec::new();
+    for n in 0..5 {
+        line.push(waiting(&other, patient()));
+        waiters(&other, n + 1).await;
+    }
+    let before = place.count();
+    assert!(seen(&locks, "a").await.is_some());
+    // A sync, a list, and the nodes of the holder and of the waiters.
+    assert_eq!((place.count() - before).requests, 2 + 6);
+    let before = place.count();
+    let record = admin(&locks).record(&key("a")).await;
+    assert!(record.expect("it answers").is_none());
+    assert_eq!((place.count() - before).requests, 2);
+    release(first).await;
+    for next in line {
+        release(granted(next).await).await;
+    }
+}
+
 #[tokio::test]
 async fn a_hand_over_costs_nothing_and_the_tokens_of_256_a_write() {
     let place = Counted::start();
