@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use futures_core::Stream;
-use polylock_core::admin::{HolderInfo, Record};
+use polylock_core::admin::{HolderInfo, LockAdmin, Record};
 use polylock_core::{DistributedLock, ErrorKind, FencingToken, Label, LockKey, Result};
 use tokio::time::sleep;
 
@@ -57,8 +57,7 @@ impl Leader {
 /// Asks the server.
 pub(super) async fn look(locks: &dyn DistributedLock, key: &LockKey) -> Result<Option<Leader>> {
     let admin = admin(locks)?;
-    let held = admin.inspect(key).await?;
-    let Some(holder) = held.and_then(|info| info.holders.into_iter().next()) else {
+    let Some(mut holder) = first_holder(admin, key).await? else {
         return Ok(None);
     };
     let record = match admin.record(key).await {
@@ -66,7 +65,20 @@ pub(super) async fn look(locks: &dyn DistributedLock, key: &LockKey) -> Result<O
         Err(error) if error.kind() == ErrorKind::Unsupported => None,
         record => record?,
     };
+    // A later leader was elected after the first request, and has proclaimed an address by the second.
+    let is_later = |record: &Record| holder.token.is_some_and(|token| record.token > token);
+    if record.as_ref().is_some_and(is_later) {
+        let Some(later) = first_holder(admin, key).await? else {
+            return Ok(None);
+        };
+        holder = later;
+    }
     Ok(Some(Leader::of(holder, record.as_ref())))
+}
+
+async fn first_holder(admin: &dyn LockAdmin, key: &LockKey) -> Result<Option<HolderInfo>> {
+    let held = admin.inspect(key).await?;
+    Ok(held.and_then(|info| info.holders.into_iter().next()))
 }
 
 /// The label of a term: an id, so that the server tells it from other terms of the same candidate, and the

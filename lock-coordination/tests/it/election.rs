@@ -1,6 +1,6 @@
 //! Candidates, leaders and followers.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 
 use futures_util::StreamExt as _;
 use polylock_coordination::{Election, Leader, Once, Term};
@@ -8,10 +8,11 @@ use polylock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
 use polylock_core::layers::{LocalQueue, Migrate};
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
 use polylock_core::{DistributedLock, ErrorKind, Fencing, LostReason};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
-    NAME, Other, TTL, candidate, election, key, label, memory, millis, polled, secs,
+    NAME, Other, Steered, TTL, candidate, election, key, label, memory, millis, polled, secs,
 };
 
 fn address(leader: Option<&Leader>) -> Option<&[u8]> {
@@ -166,6 +167,31 @@ async fn a_follower_observes_changes_and_no_failure() {
     assert_eq!((leader.label, leader.address), (label("b"), None));
     drop(second);
     assert_eq!(seen.next().await, Some(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_elected_between_two_requests_is_seen_with_its_address() {
+    let store = memory();
+    let (here, there) = (candidate(&store, "a"), candidate(&store, "b"));
+    let first = here.campaign().await.unwrap();
+    first.proclaim("x").await.unwrap();
+    let (elected, election_of_b) = oneshot::channel();
+    let change = async move {
+        first.resign().await.unwrap();
+        let second = there.campaign().await.unwrap();
+        second.proclaim("y").await.unwrap();
+        elected.send(second).unwrap();
+    };
+    let locks = Steered {
+        inner: store.client_with(Engine::on_current_runtime("memory")),
+        before_record: Mutex::new(Some(Box::pin(change))),
+    };
+    let follower = Election::new(Arc::new(locks), NAME).unwrap();
+    let leader = follower.leader().await.unwrap().unwrap();
+    let second = election_of_b.await.unwrap();
+    assert_eq!(address(Some(&leader)), Some(&b"y"[..]));
+    assert_eq!(leader.token, Some(second.fencing_token()));
+    assert_eq!(leader.label, label("b"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
@@ -6,13 +7,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock_coordination::{Election, Term};
-use polylock_core::admin::LockAdmin;
-use polylock_core::engine::{Clock, Engine, Moment, OsEntropy, Spawn, Task, VirtualClock};
+use polylock_core::admin::{LockAdmin, LockEvent, LockInfo, Record};
+use polylock_core::engine::{Clock, Engine, LeaseId, Moment, OsEntropy, Spawn, Task, VirtualClock};
 use polylock_core::memory::Memory;
 use polylock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Fencing, Label, LockGuard, LockKey, Result,
+    AcquireRequest, Capabilities, DistributedLock, Fencing, FencingToken, Label, LeaseState,
+    LockGuard, LockKey, Released, Result,
 };
 use polylock_history::{Checker, HistoryEvent, Summary, What};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -92,6 +95,89 @@ impl DistributedLock for Other {
 
     async fn shutdown(&self, within: Duration) -> bool {
         self.inner.shutdown(within).await
+    }
+}
+
+/// Memory locks whose administration a test steers.
+pub(crate) struct Steered {
+    pub(crate) inner: Memory,
+    /// What happens before the next record is read.
+    pub(crate) before_record: Mutex<Option<Change>>,
+}
+
+pub(crate) type Change = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[async_trait]
+impl DistributedLock for Steered {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.inner.acquire(request).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        Some(self)
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.inner.shutdown(within).await
+    }
+}
+
+#[async_trait]
+impl LockAdmin for Steered {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
+        self.inner.list(prefix).await
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        self.inner.inspect(key).await
+    }
+
+    async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
+        self.inner.break_lock(key, reason).await
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
+        self.inner.watch(prefix).await
+    }
+
+    async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
+        self.inner.renew_lease(key, id, ttl).await
+    }
+
+    async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
+        self.inner.release_lease(key, id).await
+    }
+
+    async fn adopt_lease(
+        &self,
+        key: &LockKey,
+        id: LeaseId,
+        new: LeaseId,
+        ttl: Duration,
+    ) -> Result<Option<FencingToken>> {
+        self.inner.adopt_lease(key, id, new, ttl).await
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
+        let change = lock(&self.before_record).take();
+        if let Some(change) = change {
+            change.await;
+        }
+        self.inner.record(key).await
+    }
+
+    async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
+        self.inner.write_record(key, record, keep).await
+    }
+}
+
+impl fmt::Debug for Steered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Steered").finish_non_exhaustive()
     }
 }
 
