@@ -42,20 +42,41 @@ impl Leader {
             address: own.map(<[u8]>::to_vec),
         }
     }
+}
+
+/// A leader with its label as the server has it, which has the id of the term.
+#[derive(Debug)]
+pub(super) struct ObservedLeader {
+    pub(super) leader: Leader,
+    term_label: Label,
+}
+
+impl ObservedLeader {
+    fn of(holder: HolderInfo, record: Option<&Record>) -> Self {
+        let term_label = holder.label.clone();
+        Self {
+            leader: Leader::of(holder, record),
+            term_label,
+        }
+    }
 
     /// Whether followers have nothing to do. A server may learn the token and the time a moment after the
     /// election.
     fn is_same(&self, other: &Self) -> bool {
-        let same_term = match (self.token, other.token) {
+        let same_token = match (self.leader.token, other.leader.token) {
             (Some(token), Some(other)) => token == other,
             _ => true,
         };
-        same_term && self.label == other.label && self.address == other.address
+        let same_term = same_token && self.term_label == other.term_label;
+        same_term && self.leader.address == other.leader.address
     }
 }
 
 /// Asks the server.
-pub(super) async fn look(locks: &dyn DistributedLock, key: &LockKey) -> Result<Option<Leader>> {
+pub(super) async fn look(
+    locks: &dyn DistributedLock,
+    key: &LockKey,
+) -> Result<Option<ObservedLeader>> {
     let admin = admin(locks)?;
     let Some(mut holder) = first_holder(admin, key).await? else {
         return Ok(None);
@@ -73,7 +94,7 @@ pub(super) async fn look(locks: &dyn DistributedLock, key: &LockKey) -> Result<O
         };
         holder = later;
     }
-    Ok(Some(Leader::of(holder, record.as_ref())))
+    Ok(Some(ObservedLeader::of(holder, record.as_ref())))
 }
 
 async fn first_holder(admin: &dyn LockAdmin, key: &LockKey) -> Result<Option<HolderInfo>> {
@@ -132,7 +153,7 @@ const ADDRESS: &[u8] = b"&address=";
 pub(super) struct Observation {
     locks: Arc<dyn DistributedLock>,
     key: LockKey,
-    next: Pin<Box<dyn Future<Output = Option<Leader>> + Send>>,
+    next: Pin<Box<dyn Future<Output = Option<ObservedLeader>> + Send>>,
 }
 
 impl Observation {
@@ -146,9 +167,10 @@ impl Stream for Observation {
     type Item = Option<Leader>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let leader = ready!(self.next.as_mut().poll(cx));
+        let seen = ready!(self.next.as_mut().poll(cx));
+        let leader = seen.as_ref().map(|seen| seen.leader.clone());
         let (locks, key) = (Arc::clone(&self.locks), self.key.clone());
-        self.next = Box::pin(change(locks, key, Some(leader.clone())));
+        self.next = Box::pin(change(locks, key, Some(seen)));
         Poll::Ready(Some(leader))
     }
 }
@@ -157,8 +179,8 @@ impl Stream for Observation {
 async fn change(
     locks: Arc<dyn DistributedLock>,
     key: LockKey,
-    mut seen: Option<Option<Leader>>,
-) -> Option<Leader> {
+    mut seen: Option<Option<ObservedLeader>>,
+) -> Option<ObservedLeader> {
     let mut fails = false;
     if seen.is_some() {
         sleep(INTERVAL).await;
@@ -170,8 +192,9 @@ async fn change(
             }
             Ok(leader) => {
                 fails = false;
-                // The next term of the same candidate differs by its token.
-                if leader.as_ref().is_some_and(|leader| leader.token.is_some()) {
+                // A term without an id in its label differs from the next one by its token.
+                let token = leader.as_ref().and_then(|seen| seen.leader.token);
+                if token.is_some() {
                     seen = Some(leader);
                 }
             }
@@ -186,7 +209,7 @@ async fn change(
     }
 }
 
-fn is_same(seen: &Option<Leader>, leader: &Option<Leader>) -> bool {
+fn is_same(seen: &Option<ObservedLeader>, leader: &Option<ObservedLeader>) -> bool {
     match (seen, leader) {
         (Some(seen), Some(leader)) => seen.is_same(leader),
         (None, None) => true,
@@ -260,10 +283,10 @@ mod tests {
 
     #[test]
     fn what_the_server_learns_later_is_no_change() {
-        let fresh = Leader::of(holder("a", None), None);
-        let known = Leader::of(holder("a", Some(7)), None);
+        let seen = |note: &str, token| ObservedLeader::of(holder(note, token), None);
+        let (fresh, known) = (seen("a", None), seen("a", Some(7)));
         assert!(fresh.is_same(&known) && known.is_same(&fresh));
-        assert!(!known.is_same(&Leader::of(holder("a", Some(8)), None)));
-        assert!(!known.is_same(&Leader::of(holder("b", Some(7)), None)));
+        assert!(!known.is_same(&seen("a", Some(8))));
+        assert!(!known.is_same(&seen("b", Some(7))));
     }
 }

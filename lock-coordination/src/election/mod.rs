@@ -302,11 +302,12 @@ impl Election {
     ///
     /// Nothing is changed.
     pub async fn leader(&self) -> Result<Option<Leader>> {
-        leader::look(&*self.locks, self.request.key()).await
+        let seen = leader::look(&*self.locks, self.request.key()).await?;
+        Ok(seen.map(|seen| seen.leader))
     }
 
     /// Follows the leader: the first item is the current leader, and each later one is a change of the
-    /// leader or of its address. `None` means that there is no leader.
+    /// leader, of its term or of its address. `None` means that there is no leader.
     ///
     /// It polls once a second, so that a short term may be missed. A failed poll is retried and yields no
     /// item; it is logged at warn once.

@@ -1,5 +1,6 @@
 //! Candidates, leaders and followers.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 
 use futures_util::StreamExt as _;
@@ -182,16 +183,38 @@ async fn a_leader_that_is_elected_between_two_requests_is_seen_with_its_address(
         second.proclaim("y").await.unwrap();
         elected.send(second).unwrap();
     };
-    let locks = Steered {
-        inner: store.client_with(Engine::on_current_runtime("memory")),
-        before_record: Mutex::new(Some(Box::pin(change))),
-    };
+    let mut locks = Steered::new(&store);
+    locks.before_record = Mutex::new(Some(Box::pin(change)));
     let follower = Election::new(Arc::new(locks), NAME).unwrap();
     let leader = follower.leader().await.unwrap().unwrap();
     let second = election_of_b.await.unwrap();
     assert_eq!(address(Some(&leader)), Some(&b"y"[..]));
     assert_eq!(leader.token, Some(second.fencing_token()));
     assert_eq!(leader.label, label("b"));
+}
+
+/// ZooKeeper does not know the token of a leader that has waited.
+#[tokio::test(start_paused = true)]
+async fn a_follower_observes_the_next_term_of_a_leader_whose_token_is_unknown() {
+    let store = memory();
+    let here = candidate(&store, "a");
+    let locks = Arc::new(Steered::new(&store));
+    let follower = Election::new(Arc::clone(&locks) as Arc<dyn DistributedLock>, NAME).unwrap();
+    let mut seen = follower.observe();
+    let first = here.campaign().await.unwrap();
+    let leader = seen.next().await.flatten().unwrap();
+    assert_eq!(leader.token, Some(first.fencing_token()));
+
+    first.resign().await.unwrap();
+    let second = here.campaign().await.unwrap();
+    locks.hides_tokens.store(true, Ordering::SeqCst);
+    let changed = timeout(secs(30), seen.next()).await;
+    let leader = changed.expect("another term").flatten().unwrap();
+    assert_eq!((leader.label, leader.token), (label("a"), None));
+
+    locks.hides_tokens.store(false, Ordering::SeqCst);
+    assert!(timeout(secs(30), seen.next()).await.is_err(), "no change");
+    assert!(second.leads());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -100,9 +100,21 @@ impl DistributedLock for Other {
 
 /// Memory locks whose administration a test steers.
 pub(crate) struct Steered {
-    pub(crate) inner: Memory,
+    inner: Memory,
     /// What happens before the next record is read.
     pub(crate) before_record: Mutex<Option<Change>>,
+    /// Whether the server does not know the tokens of holders.
+    pub(crate) hides_tokens: AtomicBool,
+}
+
+impl Steered {
+    pub(crate) fn new(store: &Memory) -> Self {
+        Self {
+            inner: store.client_with(Engine::on_current_runtime("memory")),
+            before_record: Mutex::default(),
+            hides_tokens: AtomicBool::default(),
+        }
+    }
 }
 
 pub(crate) type Change = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -133,7 +145,12 @@ impl LockAdmin for Steered {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        self.inner.inspect(key).await
+        let mut held = self.inner.inspect(key).await?;
+        if self.hides_tokens.load(Ordering::SeqCst) {
+            let holders = held.iter_mut().flat_map(|info| &mut info.holders);
+            holders.for_each(|holder| holder.token = None);
+        }
+        Ok(held)
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
