@@ -25,9 +25,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Request, State};
 use axum::http::StatusCode;
+use axum::http::header::{HeaderValue, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::response::Response;
 use axum::routing::{MethodRouter, post};
@@ -137,13 +138,33 @@ async fn charge_unless_stored(bank: State<Arc<Bank>>, card: Extension<usize>) ->
 /// Keys are chosen by clients, here all choose the same: each customer has keys of its own.
 fn customer(parts: &Parts) -> Result<String, KeyError> {
     let card = parts.extensions.get::<usize>().map(usize::to_string);
-    card.ok_or_else(|| KeyError::Misconfigured("nobody has authenticated".to_owned()))
+    card.ok_or_else(|| {
+        let mut response = Response::new(Bytes::from_static(b"log in first\n"));
+        *response.status_mut() = StatusCode::UNAUTHORIZED;
+        let scheme = HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        KeyError::Response(Box::new(response))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::{KeyError, Request, StatusCode, customer};
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn layer_charges_each_card_once() -> anyhow::Result<()> {
         super::run("memory:test").await
+    }
+
+    #[test]
+    fn a_request_without_a_login_is_answered_with_401() -> anyhow::Result<()> {
+        let (parts, ()) = Request::post("/payments").body(())?.into_parts();
+        match customer(&parts) {
+            Err(KeyError::Response(response)) => {
+                assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+            }
+            other => panic!("{other:?}"),
+        }
+        Ok(())
     }
 }
