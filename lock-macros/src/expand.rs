@@ -5,8 +5,8 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{
-    AttrStyle, Attribute, Error, FnArg, Ident, ItemFn, PatType, Result, ReturnType, Type,
-    parse_quote,
+    AttrStyle, Attribute, Error, FnArg, Ident, ItemFn, Pat, PatType, Result, ReturnType, Token,
+    Type, parse_quote,
 };
 
 use crate::options::Options;
@@ -108,7 +108,7 @@ fn check(function: &ItemFn) -> Result<&Type> {
 }
 
 /// The parameters that callers pass, and those that are marked `#[guard]`.
-fn without_guard(function: &ItemFn) -> (Punctuated<FnArg, syn::Token![,]>, Vec<PatType>) {
+fn without_guard(function: &ItemFn) -> (Punctuated<FnArg, Token![,]>, Vec<PatType>) {
     let mut guards = Vec::new();
     let passed = function
         .sig
@@ -140,18 +140,44 @@ fn guard_parameter(guards: &[PatType]) -> Result<Option<&PatType>> {
     }
 }
 
-fn parameter_named_locks(parameters: &Punctuated<FnArg, syn::Token![,]>) -> Result<TokenStream> {
+fn parameter_named_locks(parameters: &Punctuated<FnArg, Token![,]>) -> Result<TokenStream> {
     let patterns = parameters.iter().filter_map(|parameter| match parameter {
-        FnArg::Typed(parameter) => Some(parameter.pat.to_token_stream()),
+        FnArg::Typed(parameter) => Some(&*parameter.pat),
         FnArg::Receiver(_) => None,
     });
     let found = patterns
         .into_iter()
-        .find_map(|pattern| find(pattern, "locks"));
+        .find_map(|pattern| bound(pattern, "locks"));
     let message = "no parameter is named `locks`: say where they are, such as `locks = self.locks`";
     match found {
         Some(locks) => Ok(quote!(#locks)),
         None => Err(Error::new(Span::call_site(), message)),
+    }
+}
+
+/// The variable of this name, if the pattern binds one. A field of this name is none.
+fn bound<'a>(pattern: &'a Pat, name: &str) -> Option<&'a Ident> {
+    let among = |patterns: &'a Punctuated<Pat, Token![,]>| {
+        let mut patterns = patterns.iter();
+        patterns.find_map(|pattern| bound(pattern, name))
+    };
+    match pattern {
+        Pat::Ident(variable) if variable.ident == name => Some(&variable.ident),
+        Pat::Ident(variable) => {
+            let (_, inner) = variable.subpat.as_ref()?;
+            bound(inner, name)
+        }
+        Pat::Or(or) => or.cases.iter().find_map(|case| bound(case, name)),
+        Pat::Paren(inner) => bound(&inner.pat, name),
+        Pat::Reference(inner) => bound(&inner.pat, name),
+        Pat::Slice(slice) => among(&slice.elems),
+        Pat::Struct(all) => {
+            let mut fields = all.fields.iter();
+            fields.find_map(|field| bound(&field.pat, name))
+        }
+        Pat::Tuple(tuple) => among(&tuple.elems),
+        Pat::TupleStruct(tuple) => among(&tuple.elems),
+        _ => None,
     }
 }
 
@@ -173,7 +199,7 @@ fn body(function: &ItemFn, returned: &Type) -> TokenStream {
     }
 }
 
-/// An identifier of this name in a pattern or a type.
+/// An identifier of this name in a type.
 fn find(tokens: TokenStream, name: &str) -> Option<Ident> {
     tokens.into_iter().find_map(|tree| match tree {
         TokenTree::Group(group) => find(group.stream(), name),

@@ -95,4 +95,13 @@ async fn calls(locks: &Locks) -> Result<(), ()> {
     has_a_guard_and_a_mistake(locks).await
 }
 
+struct Shop {
+    locks: Locks,
+}
+
+#[locked(key = "k")]
+async fn names_a_field_locks_and_no_variable(Shop { locks: here }: Shop) -> Result<(), ()> {
+    Ok(())
+}
+
 fn main() {}

@@ -234,9 +234,20 @@ async fn clean_up(State(locks): State<Locks>) -> Result<impl Display, Error> {
     Ok("clean")
 }
 
+#[locked(key = "shop")]
+async fn close(Shop { sold, locks }: &Shop) -> polylock::Result<usize> {
+    assert!(!is_free(locks, "shop").await);
+    Ok(sold.len())
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_parameter_may_be_part_of_a_pattern() {
     let (_, locks) = store();
+    let shop = Shop {
+        locks: Arc::clone(&locks),
+        sold: Vec::new(),
+    };
+    assert_eq!(close(&shop).await.unwrap(), 0);
     let done = clean_up(State(Arc::clone(&locks))).await.unwrap();
     assert_eq!(done.to_string(), "clean");
     assert!(is_free(&locks, "cleanup").await);
