@@ -11,11 +11,13 @@ use etcd_client::{
 use polylock::LockUrl;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tonic::Code;
 
 use super::names::{addresses, segment, unique};
+use super::try_out;
 use crate::connection::Opened;
 use crate::probe::{self, Probe, TargetFacts};
-use crate::subject::{Failure, Subject};
+use crate::subject::{Failure, REFUSED, Subject};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     let client = connect(url).await?;
@@ -34,6 +36,7 @@ pub(super) async fn bare(url: &LockUrl, of: &str) -> Result<Opened, Failure> {
         lease,
         _renewals: renewals,
     };
+    try_out(&lock).await?;
     Ok(Opened::bare(of, commands, lock))
 }
 
@@ -68,7 +71,18 @@ async fn connect(url: &LockUrl) -> Result<Client, Failure> {
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failure(error: Error) -> Failure {
-    Failure::of("unavailable", &error)
+    let kind = match &error {
+        Error::GRpcStatus(status)
+            if matches!(
+                status.code(),
+                Code::PermissionDenied | Code::Unauthenticated
+            ) =>
+        {
+            REFUSED
+        }
+        _ => "unavailable",
+    };
+    Failure::of(kind, &error)
 }
 
 /// What a lock in etcd takes at least: a key behind those of others, and a watch of the one before it. A
@@ -211,9 +225,30 @@ impl Probe for EtcdProbe {
 
 #[cfg(test)]
 mod tests {
-    use lock_testkit::servers::EtcdServer;
+    use etcd_client::Permission;
+    use lock_testkit::servers::{EtcdOptions, EtcdServer};
 
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_user_without_the_right_to_bare_locks_has_no_limit() {
+        let server = EtcdServer::start(EtcdOptions::default());
+        let address = server.address();
+        let url = |login| LockUrl::parse(&format!("etcd://{login}{address}/locks")).unwrap();
+        let mut root = connect(&url("")).await.unwrap();
+        root.role_add("locks").await.unwrap();
+        let locks = Permission::read_write("locks/").with_prefix();
+        root.role_grant_permission("locks", locks).await.unwrap();
+        for (user, role) in [("root", "root"), ("orders", "locks")] {
+            root.user_add(user, "s3cret", None).await.unwrap();
+            root.user_grant_role(user, role).await.unwrap();
+        }
+        root.auth_enable().await.unwrap();
+        let Err(refused) = bare(&url("orders:s3cret@"), "etcd").await else {
+            panic!("the right is missing");
+        };
+        assert_eq!(refused.kind(), REFUSED, "{refused}");
+    }
 
     #[tokio::test]
     async fn the_lease_of_bare_locks_is_renewed() {

@@ -30,12 +30,16 @@ mod tests;
 mod zookeeper;
 
 use std::sync::Arc;
+#[cfg(any(feature = "etcd", feature = "zk"))]
+use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock::LockUrl;
 
 use crate::connection::Opened;
 use crate::probe::{Probe, TargetFacts, facts};
+#[cfg(any(feature = "etcd", feature = "zk"))]
+use crate::subject::Subject;
 use crate::subject::{Failure, UNSUPPORTED};
 
 /// Connects to what asks the server behind the URL of a backend, which has no parameters of layers;
@@ -79,6 +83,16 @@ pub(crate) async fn bare(url: &LockUrl, run: u64, of: &str) -> Result<Option<Ope
         #[cfg(feature = "zk")]
         "zk" | "zookeeper" => zookeeper::bare(url, of).await.map(Some),
         _ => Ok(None),
+    }
+}
+
+/// Acquires and releases a bare lock, so that a user who may not do that is told before the run.
+#[cfg(any(feature = "etcd", feature = "zk"))]
+async fn try_out(lock: &impl Subject) -> Result<(), Failure> {
+    let first = lock.key(&names::unique(), Duration::from_secs(5))?;
+    match Box::pin(lock.acquire(&first, Duration::ZERO)).await? {
+        Some(held) => lock.release(held).await,
+        None => Ok(()),
     }
 }
 

@@ -142,6 +142,22 @@ async fn without_leave_to_make_a_table_there_is_no_limit() {
 }
 
 #[tokio::test]
+async fn without_the_right_to_nodes_there_is_no_limit() {
+    let server = ZooKeeperServer::shared().url();
+    let hosts = server.trim_start_matches("zk://").trim_end_matches('/');
+    let client = zookeeper_client::Client::connect(hosts).await.unwrap();
+    let read_only =
+        zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_read());
+    let root = format!("/{}", unique());
+    client
+        .create(&format!("{root}-bare"), &[], &read_only)
+        .await
+        .unwrap();
+    let refused = bare_of(&format!("zk://{hosts}{root}")).await.unwrap_err();
+    assert_eq!(refused.kind(), "refused", "{refused}");
+}
+
+#[tokio::test]
 async fn servers_tell_their_versions_and_what_they_keep() {
     let options = RedisOptions::new()
         .with_aof(Fsync::EverySecond)

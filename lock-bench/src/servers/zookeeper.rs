@@ -12,9 +12,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::names::{addresses, segment, unique};
+use super::try_out;
 use crate::connection::Opened;
 use crate::probe::{self, Probe, TargetFacts};
-use crate::subject::{Failure, Subject};
+use crate::subject::{Failure, LOST, REFUSED, Subject};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     Ok(Arc::new(ZkProbe {
@@ -27,6 +28,7 @@ pub(super) async fn bare(url: &LockUrl, of: &str) -> Result<Opened, Failure> {
     let commands =
         "create and getChildren in one round trip, getData with a watch of the predecessor, delete";
     let lock = BareZkLock::new(connect(url).await?, url);
+    try_out(&lock).await?;
     Ok(Opened::bare(of, commands, lock))
 }
 
@@ -50,8 +52,8 @@ fn identity(url: &LockUrl) -> Option<String> {
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failure(error: Error) -> Failure {
     let kind = match error {
-        Error::NoAuth | Error::AuthFailed => "denied",
-        Error::NoNode => "lost",
+        Error::NoAuth | Error::AuthFailed => REFUSED,
+        Error::NoNode => LOST,
         _ => "unavailable",
     };
     Failure::of(kind, &error)
