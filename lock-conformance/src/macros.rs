@@ -266,7 +266,7 @@ macro_rules! __conformance_table {
             a_waiter_that_gave_up_is_passed_over [];
             try_lock_never_waits [];
             waiter_gets_lock_after_holder_is_dropped [];
-            waiter_gets_lock_after_lease_of_holder_ran_out [Lease];
+            waiter_gets_lock_after_lease_of_holder_expired [Lease];
             waiter_gets_lock_after_release [];
             waiters_are_served_in_the_order_of_their_arrival [Fair Look];
         } }

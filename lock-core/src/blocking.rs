@@ -199,7 +199,7 @@ impl BlockingLock {
 /// assert!(locks.try_lock("settings")?.is_some());
 /// # Ok(()) }
 /// ```
-#[must_use = "dropping the guard gives the lock back"]
+#[must_use = "dropping the guard releases the lock"]
 pub struct BlockingGuard {
     guard: LockGuard,
 }

@@ -132,7 +132,7 @@ fn warn_of_short_ttl(request: &AcquireRequest) {
             tracing::warn!(
                 key,
                 ?ttl,
-                "a lease below 5s is lost in a short pause or fail-over"
+                "a lease below 5s is lost in a short pause or failover"
             );
         });
     }
@@ -146,12 +146,12 @@ impl Capabilities {
     /// ```
     /// use polylock_core::{Capabilities, Fencing};
     ///
-    /// let mut capabilities = Capabilities::least("example");
+    /// let mut capabilities = Capabilities::minimal("example");
     /// capabilities.fencing = Fencing::Strong;
     /// capabilities.shared = true;
     /// ```
     #[must_use]
-    pub const fn least(backend: &'static str) -> Self {
+    pub const fn minimal(backend: &'static str) -> Self {
         Self {
             backend,
             bound: LockLifetime::Lease,

@@ -143,7 +143,7 @@ pub enum EventKind<'a> {
     Released {
         /// Time since it was acquired, release included.
         held: Duration,
-        /// `released`, `handed_over`, `lapsing`, `abandoned`, `ticket` if it is on its way to another
+        /// `released`, `handed_over`, `expiring`, `abandoned`, `ticket` if it is on its way to another
         /// process, `already_lost` or `failed`.
         outcome: &'static str,
         /// Time since the holder was done; `None` if the lock was lost before.

@@ -86,7 +86,7 @@ impl fmt::Display for LostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Broken => "an administrator broke it",
-            Self::Expired => "its lease ran out",
+            Self::Expired => "its lease expired",
             Self::MaxHold => "it was held for longer than max_hold",
             Self::SessionEnded => "its session ended",
             Self::Stolen => "the server does not know this holder any more",

@@ -113,7 +113,7 @@ async fn first_reply<T>(
 #[async_trait]
 impl DistributedLock for Etcd {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::least(NAME);
+        let mut capabilities = Capabilities::minimal(NAME);
         capabilities.admin = true;
         capabilities.bound = LockLifetime::Lease;
         capabilities.downgrade = true;

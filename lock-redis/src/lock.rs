@@ -154,7 +154,7 @@ impl ConnectionEvents for EventForwarder {
 #[async_trait]
 impl DistributedLock for Redis {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::least(NAME);
+        let mut capabilities = Capabilities::minimal(NAME);
         capabilities.admin = true;
         capabilities.clock_tokens = true;
         capabilities.downgrade = true;

@@ -20,10 +20,10 @@ use crate::support::{
     request, stays_held, take, until, waiting, within,
 };
 
-/// A fail-over takes seconds.
+/// A failover takes seconds.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A lease that outlasts a fail-over, and several renewals.
+/// A lease that outlasts a failover, and several renewals.
 fn long(name: &str) -> AcquireRequest {
     lasting(name, TTL * 30)
 }
@@ -149,7 +149,7 @@ async fn a_fail_over_keeps_what_is_replicated_and_serves_waiters() {
             ErrorKind::Contended => break,
             kind => assert_eq!(kind, ErrorKind::Unavailable, "{error}"),
         }
-        assert!(began.elapsed() < TIMEOUT, "no fail-over");
+        assert!(began.elapsed() < TIMEOUT, "no failover");
         tokio::time::sleep(ms(50)).await;
     }
     // Its client may hear of the new master a moment later.

@@ -11,7 +11,7 @@ use lock_testkit::taker::{Taker, TakerProcess};
 
 use crate::support::{SOON, key, until};
 
-/// Long enough for a lease to outlast the fail-over, so that the new master knows it.
+/// Long enough for a lease to outlast the failover, so that the new master knows it.
 const TTL: Duration = Duration::from_secs(6);
 
 /// The lock. Its slot is in the first third of them.
@@ -113,7 +113,7 @@ async fn a_holder_beside_a_few_sentinels_is_out_before_the_next_is_in() {
 }
 
 #[tokio::test]
-async fn acks_of_replicas_on_its_side_do_not_keep_a_lock_for_ever() {
+async fn acks_of_replicas_on_its_side_do_not_keep_a_lock_forever() {
     let sides = Sides::new();
     let (small, [first, second]) = (&sides.small, &sides.large);
     let servers =

@@ -26,7 +26,7 @@ pub(crate) struct Leases {
 
 impl Leases {
     pub(crate) fn new(engine: Engine, store: Arc<dyn LeaseStore>, fencing: Fencing) -> Self {
-        let mut capabilities = Capabilities::least(engine.backend());
+        let mut capabilities = Capabilities::minimal(engine.backend());
         capabilities.admin = true;
         capabilities.downgrade = true;
         capabilities.clock_tokens = true;

@@ -93,7 +93,7 @@ pub(crate) async fn check_health(config: &ZooKeeperConfig) -> Result<Vec<HealthC
 #[async_trait]
 impl DistributedLock for ZooKeeper {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::least(NAME);
+        let mut capabilities = Capabilities::minimal(NAME);
         capabilities.admin = true;
         capabilities.bound = LockLifetime::Session;
         capabilities.downgrade = true;

@@ -1,4 +1,4 @@
-//! Locks that an outer `lockctl` holds, so that a nested one does not wait for it for ever.
+//! Locks that an outer `lockctl` holds, so that a nested one does not wait for it forever.
 
 use std::env;
 use std::ffi::OsStr;

@@ -228,7 +228,7 @@ impl LockWait<'_> {
         });
         let (program, key) = (self.program, quoted(key.as_str()));
         failure.with_hint(format!(
-            "see `{program} inspect {key}`; to take it by force: `{program} break {key}`"
+            "see `{program} inspect {key}`; to break it: `{program} break {key}`"
         ))
     }
 

@@ -113,7 +113,7 @@ const NAME: &str = "files";
 #[async_trait]
 impl DistributedLock for Files {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::least(NAME);
+        let mut capabilities = Capabilities::minimal(NAME);
         capabilities.fencing = Fencing::BestEffort;
         // A file name has at most 255 bytes, and each byte of a key takes two.
         capabilities.max_key_len = 127;

@@ -74,7 +74,7 @@ pub(crate) async fn fail_over<L: Lock>(expected: &[Fault]) -> Result<Scene> {
     // From now on the replica does not know what the master does.
     wire.hold(Direction::Replies);
     let mut a = L::connect(Client::of('A', master.port())).await?;
-    let mut scene = Scene::begin::<L>("fail-over");
+    let mut scene = Scene::begin::<L>("failover");
     scene.enter('A', &mut a).await?;
     scene.writes('A', &a);
     block_in_place(|| master.kill());

@@ -15,7 +15,7 @@
 //!
 //! Do not copy the first two: in the second, a create whose reply is lost leaves a node that nobody
 //! knows, and a holder does not notice that its session has ended. A node that is not ephemeral would
-//! outlive a holder that crashes: locked for ever.
+//! outlive a holder that crashes: locked forever.
 #![expect(clippy::print_stdout, reason = "the output is the proof")]
 
 use std::time::Duration;

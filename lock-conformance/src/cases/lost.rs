@@ -21,7 +21,7 @@ pub async fn loss_is_signaled_before_another_client_gets_the_lock(case: Case) {
     let request = case.request(&key);
     let (reason, next) = tokio::join!(held.lost(), recorder.acquire(&other, &request));
     assert_eq!(reason, LostReason::Expired);
-    let next = next.expect("a lock that ran out is granted");
+    let next = next.expect("a lock that expired is granted");
     assert!(!held.look(), "two hold the lock");
     next.release().await.expect("a held lock is released");
     drop(held);

@@ -113,7 +113,7 @@ async fn gave_up(waiting: JoinHandle<polylock_core::Result<LockGuard>>) {
 }
 
 /// A waiter gets the lock when the lease of its holder expires.
-pub async fn waiter_gets_lock_after_lease_of_holder_ran_out(case: Case) {
+pub async fn waiter_gets_lock_after_lease_of_holder_expired(case: Case) {
     let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
     let began = Instant::now();
     let guard = case.lease(&holder, &key).await;

@@ -76,7 +76,7 @@ impl Drop for Attempt {
 }
 
 /// A guard whose use is noted.
-#[must_use = "dropping the guard gives the lock back"]
+#[must_use = "dropping the guard releases the lock"]
 #[derive(Debug)]
 pub struct Recorded {
     guard: Option<LockGuard>,

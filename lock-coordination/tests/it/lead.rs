@@ -50,7 +50,7 @@ async fn work_that_fails_or_returns_ends_the_term_and_others_lead_meanwhile() {
         elsewhere = Some(there.campaign().await.unwrap());
         assert!(!*here.is_leader().borrow());
         sleep(secs(20)).await;
-        assert_eq!(store.waiters(&key()), 1, "it stands again");
+        assert_eq!(store.waiters(&key()), 1, "it campaigns again");
         drop(elsewhere.take());
         sleep(millis(100)).await;
     }

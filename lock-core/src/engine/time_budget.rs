@@ -84,7 +84,7 @@ impl TimeBudget {
         deadline.map_or(now + self.step, |deadline| deadline.min(now + self.step))
     }
 
-    /// Until when to wait for another holder; `None` for ever.
+    /// Until when to wait for another holder; `None` forever.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline

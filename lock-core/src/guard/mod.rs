@@ -73,7 +73,7 @@ pub use self::ticket::IntoTicketError;
 /// assert_eq!(guard.release().await?, Released::Clean);
 /// # Ok(()) }
 /// ```
-#[must_use = "dropping the guard gives the lock back"]
+#[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
     /// Taken when the guard ends, so that `Drop` finds it empty.
     hold: Option<Arc<HeldLease>>,

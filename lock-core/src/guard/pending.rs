@@ -83,7 +83,7 @@ impl PendingRelease {
         // Dropping the guard releases what may still be held.
         let message = match guard.lost().reason() {
             None | Some(LostReason::Expired | LostReason::Unreachable) => {
-                "the lock was granted, but the answer came after its lease had run out".to_owned()
+                "the lock was granted, but the answer came after its lease had expired".to_owned()
             }
             Some(reason) => format!("the lock was granted, and lost at once: {reason}"),
         };

@@ -121,7 +121,7 @@ async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'
     if min_hold_left.is_zero() {
         release_on_server(&lease.hold).await
     } else {
-        (expire_at_min_hold(&lease.hold).await, "lapsing")
+        (expire_at_min_hold(&lease.hold).await, "expiring")
     }
 }
 

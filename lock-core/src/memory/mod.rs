@@ -192,7 +192,7 @@ impl Default for Memory {
 #[async_trait]
 impl DistributedLock for Memory {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::least(NAME);
+        let mut capabilities = Capabilities::minimal(NAME);
         capabilities.admin = true;
         capabilities.downgrade = true;
         capabilities.fair = true;

@@ -368,7 +368,7 @@ async fn leases_that_were_taken_together_are_renewed_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ran_out_here_is_given_back_before_it_runs_out_there() {
+async fn a_lease_that_expired_here_is_released_before_it_expires_there() {
     let locks = memory();
     let began = Instant::now();
     let guard = manual(&locks, secs(10)).await;

@@ -222,7 +222,7 @@ const CONNECT_BACKOFF: Duration = Duration::from_millis(20);
 #[async_trait]
 impl DistributedLock for Redlock {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::least(NAME);
+        let mut capabilities = Capabilities::minimal(NAME);
         capabilities.admin = true;
         capabilities.downgrade = true;
         capabilities.fencing = Fencing::BestEffort;

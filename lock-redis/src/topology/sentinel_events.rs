@@ -38,7 +38,7 @@ pub(super) async fn follow(
                 Ok(Ended::Closed) => failures = 0,
                 Err(failure) => {
                     failures += 1;
-                    tracing::debug!(sentinel = %sentinel, ?failure, "no news of fail-overs from here");
+                    tracing::debug!(sentinel = %sentinel, ?failure, "no news of failovers from here");
                     master.followed().lose(&sentinel);
                 }
             }

@@ -46,7 +46,7 @@ impl Reports {
     }
 
     pub(super) fn add(&mut self, sentinel: Arc<str>, report: SentinelReport) {
-        // Those that were replaced must not count for ever.
+        // Those that were replaced must not count forever.
         self.by_sentinel
             .retain(|_, old| report.asked.since(old.asked) < MEMORY);
         // If a Sentinel is queried at two addresses, one reply can overtake the other.

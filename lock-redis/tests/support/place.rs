@@ -124,7 +124,7 @@ impl Place {
             remains.push(format!("QUEUE {entries:?}"));
         }
         if self.number(&["EXISTS", &queue]) == 1 && self.number(&["PTTL", &queue]) < 0 {
-            remains.push("QUEUE for ever".to_owned());
+            remains.push("QUEUE forever".to_owned());
         }
         let notes = format!("{{{name}}}:notes");
         for field in self.command(&["HKEYS", &notes]).items() {
@@ -134,7 +134,7 @@ impl Place {
             }
         }
         if self.number(&["EXISTS", &notes]) == 1 && self.number(&["PTTL", &notes]) < 0 {
-            remains.push("NOTES for ever".to_owned());
+            remains.push("NOTES forever".to_owned());
         }
         remains
     }

@@ -401,7 +401,7 @@ impl Actor {
     /// that does not have the lock, and so counts for nothing.
     fn clear_record(&self, sql: Arc<Sql>, args: Args, recording: Option<watch::Receiver<()>>) {
         let context = Arc::clone(&self.context);
-        // Counted: a shutdown waits for it, because the record of a reader would stay for ever.
+        // Counted: a shutdown waits for it, because the record of a reader would stay forever.
         self.context.engine.spawn(async move {
             if let Some(recording) = recording {
                 recorded(recording).await;

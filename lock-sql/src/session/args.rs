@@ -70,7 +70,7 @@ impl Args {
     }
 }
 
-/// A time as the databases take it, at least one millisecond: none at all means for ever there.
+/// A time as the databases take it, at least one millisecond: none at all means forever there.
 pub(crate) fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis())
         .unwrap_or(i64::MAX)

@@ -280,7 +280,7 @@ fn scope(target: &ConnectTarget) -> String {
 }
 
 fn capabilities(backend: &'static str, context: &SessionContext) -> Capabilities {
-    let mut capabilities = Capabilities::least(backend);
+    let mut capabilities = Capabilities::minimal(backend);
     capabilities.admin = true;
     capabilities.bound = LockLifetime::Connection;
     capabilities.downgrade = context.statements.downgrade.is_some();

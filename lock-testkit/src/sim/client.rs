@@ -171,7 +171,7 @@ async fn sleep_until(deadline: Option<Instant>, pause: Duration) -> bool {
 #[async_trait]
 impl DistributedLock for SimLock {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::least("sim");
+        let mut capabilities = Capabilities::minimal("sim");
         capabilities.fencing = Fencing::Strong;
         capabilities.permits = true;
         capabilities.shared = true;

@@ -130,7 +130,7 @@ async fn finish(world: &Arc<SimWorld>, findings: &mut Vec<SimViolation>) {
     for machine in world.machines() {
         let (number, tasks) = (machine.process.number(), machine.process.tasks());
         let keys = machine.queue.live_keys();
-        // The scheduler runs for ever.
+        // The scheduler runs forever.
         if keys > 0 || tasks > 1 {
             let what = format!("process {number} has {keys} keys in queue, {tasks} tasks");
             found(ViolationKind::LeftBehind, what);

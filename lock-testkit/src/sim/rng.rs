@@ -55,7 +55,7 @@ impl Rng {
     }
 }
 
-/// FNV-1a, which is the same everywhere and for ever.
+/// FNV-1a, which is the same everywhere and forever.
 fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)

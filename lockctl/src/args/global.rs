@@ -40,7 +40,7 @@ pub(crate) struct GlobalArgs {
     /// Class of locks of the file: its backend, ttl and wait, and what it requires
     #[arg(long, value_name = "NAME", global = true)]
     pub(crate) class: Option<String>,
-    /// Put NS in front of every key, so that services on one backend do not meet
+    /// Put NS in front of every key, so that services on one backend do not contend
     #[arg(long, value_name = "NS", global = true)]
     pub(crate) namespace: Option<String>,
     /// Say more: -v shows what the library does, -vv every step

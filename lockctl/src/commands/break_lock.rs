@@ -12,7 +12,7 @@ use super::app::{App, admin, key};
 use crate::exit::Exit;
 use crate::output::{CommandFailure, Escaped, holder_refusing, lock_json};
 
-/// Take a lock from its holders by force; the next holder gets a larger fencing token
+/// Break a lock: its holders lose it, and the next holder gets a larger fencing token
 #[derive(Args, Debug)]
 pub(crate) struct BreakArgs {
     /// Name of the lock
@@ -28,11 +28,10 @@ pub(crate) struct BreakArgs {
 pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
     if !args.yes && !stdin().is_terminal() {
-        return Err(CommandFailure::new(
-            Exit::Usage,
-            "nobody can be asked whether to break the lock",
-        )
-        .with_hint("give --yes"));
+        return Err(
+            CommandFailure::new(Exit::Usage, "there is no terminal to confirm on")
+                .with_hint("give --yes"),
+        );
     }
     let locks = app.connect().await?;
     let admin = admin(&*locks)?;

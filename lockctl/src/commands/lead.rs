@@ -22,7 +22,7 @@ use crate::waiting::LockWait;
 /// Keep a command running on one of several hosts
 ///
 /// Waits until this host leads, and runs the command as `run` does. When the command ends, in
-/// whatever way, the host resigns, so that another one leads, and stands again after a pause: 0.5s
+/// whatever way, the host resigns, so that another one leads, and campaigns again after a backoff: 0.5s
 /// at first, twice as long after each term of less than 10s, and 10s at most. INT, TERM or QUIT
 /// stops the command, resigns and exits with 0.
 #[derive(Args, Debug)]
@@ -167,7 +167,7 @@ impl LeadCandidate<'_> {
                 }
             };
             let pause = backoff.pause_after(lasted);
-            self.note(format_args!("stands again in {}", human(pause)));
+            self.note(format_args!("campaigns again in {}", human(pause)));
             tokio::select! {
                 biased;
                 _ = signals.next_that_ends() => return Ok(()),

@@ -19,7 +19,7 @@ use crate::held_keys::refuse_held;
 use crate::output::{CommandFailure, Escaped, Events, deliver, print_json, unix_ms};
 use crate::waiting::{AcquiredKeys, LockWait, WaitOutcome};
 
-/// Take a lease that outlives this process, and print its id and fencing token
+/// Acquire a lease that outlives this process, and print its id and fencing token
 ///
 /// For scripts that cannot wrap a command. Nothing renews the lease: end it with `release`, or
 /// extend it with `renew` in time.
@@ -52,7 +52,7 @@ pub(crate) struct RenewArgs {
     pub(crate) ttl: Option<Duration>,
 }
 
-/// Give back a lease that `acquire` took; exit 79 if it was lost before
+/// Release a lease of `acquire`; exit 79 if it was lost before
 #[derive(Args, Debug)]
 pub(crate) struct ReleaseArgs {
     /// Name of the lock

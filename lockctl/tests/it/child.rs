@@ -6,7 +6,7 @@ use crate::fixture::{
     LOCKCTL, Place, Process, UNTIL_GO, assert_dead, full_pipe, is_alive, pid_of, state, until,
 };
 
-/// A script goes on for ever.
+/// A script goes on forever.
 const FOREVER: &str = "while :; do sleep 0.05; done";
 
 #[test]

@@ -88,7 +88,7 @@ fn the_command_moves_when_its_host_dies() {
 }
 
 #[test]
-fn the_command_of_a_frozen_leader_is_killed_when_that_goes_on_and_it_stands_again() {
+fn the_command_of_a_frozen_leader_is_killed_when_that_goes_on_and_it_campaigns_again() {
     let place = Place::new();
     let mut frozen = place.leader("--ttl 3s");
     let command = pid_of(&place.read("a"));
@@ -115,7 +115,7 @@ fn a_command_that_ends_is_started_again_with_a_larger_token() {
     let ended = ended.says(&[
         "lockctl: service: leads with token ",
         "lockctl: service: resigns, the command ended with exit status: 1",
-        "lockctl: service: stands again in ",
+        "lockctl: service: campaigns again in ",
     ]);
     let numbers = |name: &str| -> Vec<u64> {
         let text = place.read(name);
@@ -142,7 +142,7 @@ fn nothing_of_a_command_that_ended_runs_beside_the_next_one() {
         place.until_there("b");
         place.assert_never_met();
         host.until("the term is over", |host| {
-            host.stderr.text().contains("stands again in")
+            host.stderr.text().contains("campaigns again in")
         });
         let worker = pid_of(&place.read("worker"));
         assert!(!is_alive(worker), "{options} {code}");
@@ -204,7 +204,7 @@ fn a_host_that_waits_after_a_term_is_stopped_by_ctrl_z() {
     place.go();
     place.until_there("b");
     host.until("the term is over", |host| {
-        host.stderr.text().contains("stands again in")
+        host.stderr.text().contains("campaigns again in")
     });
     host.signal(Signal::TSTP);
     let pid = host.pid();

@@ -44,7 +44,7 @@ fn a_waiter_is_told_the_holder() {
     }
     assert_eq!(
         hint,
-        "  hint:   see `lockctl inspect k`; to take it by force: `lockctl break k`"
+        "  hint:   see `lockctl inspect k`; to break it: `lockctl break k`"
     );
 }
 

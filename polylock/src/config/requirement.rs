@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn each_is_met_by_what_has_it_and_by_nothing_less() {
-        let least = Capabilities::least("example");
+        let least = Capabilities::minimal("example");
         for requirement in Requirement::ALL.iter().copied() {
             assert!(!requirement.is_met_by(&least), "{requirement}");
             let named = Requirement::try_from(Scalar::Text(requirement.to_string()));

@@ -213,7 +213,7 @@ impl Server {
 #[async_trait]
 impl DistributedLock for Fake {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::least("fake")
+        Capabilities::minimal("fake")
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {

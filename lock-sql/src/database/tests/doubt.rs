@@ -75,7 +75,7 @@ async fn released(client: &Client, name: &str) {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("nobody knows for ever");
+    panic!("nobody knows forever");
 }
 
 #[tokio::test]

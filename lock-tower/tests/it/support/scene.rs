@@ -91,7 +91,7 @@ pub(crate) const SECRET: &str = "4711";
 #[async_trait]
 impl DistributedLock for Broken {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::least("broken")
+        Capabilities::minimal("broken")
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {

@@ -58,7 +58,7 @@ pub(crate) struct WaitArgs {
     #[arg(short = 'n', long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// Wait at most this long: 500ms, 2s, 1m, a bare number is seconds [default: that of
-    /// the configuration, or for ever]
+    /// the configuration, or forever]
     #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 }

@@ -60,7 +60,7 @@ fn request(
     key: &LockKey,
     backend: &BackendUrl,
 ) -> Result<AcquireRequest, CommandFailure> {
-    // Without a configuration it waits for ever, and the life of the command is the limit.
+    // Without a configuration it waits forever, and the life of the command is the limit.
     let request = AcquireRequest::new(key.clone())
         .with_wait(Wait::Forever)
         .with_max_hold(None)

@@ -204,7 +204,7 @@ fn metric(name: &str) -> Result<Metric, String> {
 
 fn check_values(label: &str, value: &str) -> Result<(), String> {
     let known = match label {
-        "end" => "abandoned already_lost failed handed_over lapsing lost released ticket",
+        "end" => "abandoned already_lost failed handed_over expiring lost released ticket",
         "kind" => "denied protocol unavailable",
         "mode" => "try wait",
         "outcome" => "acquired busy cancelled error failed lost ok ran released skipped timeout",

@@ -66,7 +66,7 @@ fn assert_everything_happened(page: &Page) {
         "abandoned",
         "failed",
         "handed_over",
-        "lapsing",
+        "expiring",
         "lost",
         "released",
     ] {
