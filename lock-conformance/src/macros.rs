@@ -183,7 +183,7 @@ macro_rules! __conformance_table {
             the_wait_bounds_a_server_that_is_silent [Faults];
         } }
         $crate::__conformance_group! { $skip permits {
-            a_dead_holder_gives_its_permit_back_after_its_ttl [Permits Lease];
+            the_permit_of_a_dead_holder_is_free_after_its_ttl [Permits Lease];
             a_limit_of_one_is_exclusive [Permits];
             a_waiter_gets_the_next_permit [Permits];
             each_permit_counts_by_its_own_limit [Permits];
@@ -192,10 +192,10 @@ macro_rules! __conformance_table {
             permits_and_exclusive_holders_exclude_each_other [Permits];
         } }
         $crate::__conformance_group! { $skip queue {
-            a_full_line_refuses [Bare];
+            a_full_queue_refuses [Bare];
             a_task_that_gives_up_swallows_no_wake_up [];
             a_thousand_tasks_are_one_contender [Bare];
-            a_wait_in_line_ends_at_its_limit [];
+            a_wait_in_the_queue_ends_at_its_limit [];
             acquire_dropped_after_each_poll_leaves_no_line [];
             tasks_are_served_in_the_order_of_their_arrival [];
             tasks_do_not_wait_for_a_holder_that_lost_the_lock [Lease];
@@ -222,7 +222,7 @@ macro_rules! __conformance_table {
         } }
         $crate::__conformance_group! { $skip release {
             a_lease_is_kept_and_released_by_its_id [Lease Admin];
-            a_release_after_the_least_hold_is_a_release [];
+            a_release_after_the_min_hold_is_a_release [];
             a_release_that_arrives_twice_is_one [Duplicates];
             a_release_without_an_answer_frees_the_lock [Faults];
             a_released_lock_is_not_renewed [Lease Faults];
@@ -232,7 +232,7 @@ macro_rules! __conformance_table {
             release_frees_the_lock_at_once [];
             shutdown_does_not_touch_live_guards [];
             shutdown_waits_for_dropped_guards [];
-            the_least_hold_outlasts_the_release [];
+            the_min_hold_outlasts_the_release [];
         } }
         $crate::__conformance_group! { $skip requests {
             a_hold_out_of_range_is_refused [];
@@ -260,7 +260,7 @@ macro_rules! __conformance_table {
         } }
         $crate::__conformance_group! { $skip waiting {
             a_wait_ends_at_its_limit_with_contention [];
-            a_wait_in_vain_names_the_holder [Admin];
+            a_timeout_names_the_holder [Admin];
             a_wait_of_zero_is_one_attempt [];
             a_wait_without_limit_lasts [];
             a_waiter_that_gave_up_is_passed_over [];

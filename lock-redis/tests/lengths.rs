@@ -109,7 +109,7 @@ async fn a_waiter_for_half_a_second_is_granted_a_lease_that_it_keeps() {
 }
 
 #[tokio::test]
-async fn a_holder_that_is_done_within_its_least_hold_keeps_no_extension() {
+async fn a_holder_that_is_done_within_its_min_hold_keeps_no_extension() {
     let place = Place::new();
     let locks = place.client().await;
     let short = Duration::from_secs(5);
@@ -119,7 +119,7 @@ async fn a_holder_that_is_done_within_its_least_hold_keeps_no_extension() {
         .await
         .expect("it is held");
     release(guard).await;
-    until("the lease is what is left of the least hold", || {
+    until("the lease is what is left of the min hold", || {
         left(&place) <= short
     })
     .await;

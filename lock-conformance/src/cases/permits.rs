@@ -89,7 +89,7 @@ pub async fn permits_and_exclusive_holders_exclude_each_other(case: Case) {
 }
 
 /// A permit whose holder died is free after its ttl, and the others stay held.
-pub async fn a_dead_holder_gives_its_permit_back_after_its_ttl(case: Case) {
+pub async fn the_permit_of_a_dead_holder_is_free_after_its_ttl(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let request = permit(&case, &key, two());
     let dead = granted(&client, &request).await;

@@ -133,7 +133,7 @@ pub async fn the_place_of_a_contender_that_gave_up_is_taken_over(case: Case) {
 }
 
 /// A wait in the line of the process ends at its limit, like one on the server.
-pub async fn a_wait_in_line_ends_at_its_limit(case: Case) {
+pub async fn a_wait_in_the_queue_ends_at_its_limit(case: Case) {
     let (queue, key) = (case.queue().await, case.key());
     let guard = case.lock(&*queue, &key).await;
     let (limit, began) = (Duration::from_millis(300), Instant::now());
@@ -157,7 +157,7 @@ pub async fn a_wait_in_line_ends_at_its_limit(case: Case) {
 }
 
 /// The queue has a max length.
-pub async fn a_full_line_refuses(case: Case) {
+pub async fn a_full_queue_refuses(case: Case) {
     let queue = LocalQueue::new(case.client().await).with_max_waiters(2);
     let key = case.key();
     let guard = case.lock(&queue, &key).await;

@@ -78,7 +78,7 @@ pub async fn abandoned_lock_stays_taken_until_its_lease_is_over(case: Case) {
 }
 
 /// A release within the min hold leaves the lock held until that is over.
-pub async fn the_least_hold_outlasts_the_release(case: Case) {
+pub async fn the_min_hold_outlasts_the_release(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let least = case.ttl().mul_f64(1.4);
     let began = Instant::now();
@@ -93,7 +93,7 @@ pub async fn the_least_hold_outlasts_the_release(case: Case) {
 }
 
 /// A release after the min hold frees the lock at once.
-pub async fn a_release_after_the_least_hold_is_a_release(case: Case) {
+pub async fn a_release_after_the_min_hold_is_a_release(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let request = case.request(&key).with_min_hold(Duration::from_millis(50));
     let guard = granted(&client, &request).await;

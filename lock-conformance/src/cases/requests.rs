@@ -30,11 +30,11 @@ pub async fn a_hold_out_of_range_is_refused(case: Case) {
         r.with_max_hold(Duration::ZERO)
     })
     .await;
-    refused(&case, "a least hold beyond the longest", |r| {
+    refused(&case, "a min hold beyond the longest", |r| {
         r.with_min_hold(secs(9)).with_max_hold(secs(8))
     })
     .await;
-    refused(&case, "an endless least hold", |r| {
+    refused(&case, "an endless min hold", |r| {
         r.with_min_hold(Duration::MAX)
     })
     .await;

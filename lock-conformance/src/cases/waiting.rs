@@ -54,7 +54,7 @@ pub async fn a_wait_ends_at_its_limit_with_contention(case: Case) {
 }
 
 /// The error of a timed-out wait names the holder, at the latest soon after its grant.
-pub async fn a_wait_in_vain_names_the_holder(case: Case) {
+pub async fn a_timeout_names_the_holder(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let label = Label::of_this_process().with_note("nightly report");
     let guard = holder.request(&key).label(label.clone()).acquire().await;

@@ -108,7 +108,7 @@ async fn a_release_without_an_answer_ends_and_is_followed_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_comes_after_its_lease_is_given_back() {
+async fn a_grant_that_comes_after_its_lease_is_released() {
     let locks = memory();
     locks
         .faults()

@@ -243,7 +243,7 @@ async fn an_adoption_that_is_dropped_after_each_poll_leaves_nothing_or_a_ticket(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_least_hold_goes_with_the_ticket_and_the_longest_begins_anew() {
+async fn the_min_hold_goes_with_the_ticket_and_the_longest_begins_anew() {
     let store = memory();
     let (ttl, least, longest) = (secs(30), secs(100), secs(120));
     let request = store.request("k").ttl(ttl).min_hold(least);
@@ -275,7 +275,7 @@ async fn the_least_hold_goes_with_the_ticket_and_the_longest_begins_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_least_hold_beyond_the_default_longest_goes_with_the_ticket() {
+async fn a_min_hold_beyond_the_default_longest_goes_with_the_ticket() {
     let store = memory();
     let least = 2 * AcquireRequest::DEFAULT_MAX_HOLD;
     let request = store.request("k").min_hold(least).max_hold(None);

@@ -288,7 +288,7 @@ mod tests {
     use crate::key::LockKey;
 
     #[test]
-    fn a_full_line_is_searched_once_a_waiter_has_left() {
+    fn a_full_queue_is_searched_once_a_waiter_has_left() {
         let mut queue = KeyQueue::default();
         let mut join = || queue.join(AcquireRequest::new(LockKey::new("k").unwrap()));
         let [first, _second, _third] = [join(), join(), join()];

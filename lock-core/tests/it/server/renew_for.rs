@@ -173,7 +173,7 @@ async fn an_extended_lease_is_not_handed_over_until_it_is_one_of_its_ttl_again()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_extension_does_not_outlast_a_least_hold_that_no_renewal_confirms() {
+async fn an_extension_does_not_outlast_a_min_hold_that_no_renewal_confirms() {
     let store = memory();
     let request = store.request("k").ttl(secs(10)).min_hold(secs(5));
     let guard = request.acquire().await.expect("it is free");

@@ -144,7 +144,7 @@ async fn an_extension_that_has_waited_extends_the_lease() {
     assert!(moved.iter().all(|longer| *longer >= least), "{moved:?}");
 }
 
-/// What is left of a least hold is less than the ttl.
+/// What is left of a min hold is less than the ttl.
 #[tokio::test]
 async fn a_last_renewal_that_has_waited_makes_the_lease_shorter() {
     let last = |due: &mut RenewalRequest| (due.ttl, due.rule) = (TTL / 30, TtlRule::Exactly);
