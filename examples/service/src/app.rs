@@ -104,7 +104,8 @@ impl App {
     async fn report(&self, period: Duration) -> anyhow::Result<()> {
         let number = UNIX_EPOCH.elapsed()?.as_millis() / period.as_millis();
         let locks = Arc::clone(self.locks.default_backend()?.locks());
-        // The run is recorded beside its lock: an instance whose clock is late does not run it again.
+        // The run is recorded beside its lock: an instance whose clock is late does not run it again. ZooKeeper
+        // keeps the record of each key forever; there, `Once::every` has one record for all periods.
         let once = Once::for_key(locks, "report", &number.to_string())?;
         let work = async || {
             *self.database.tables().reports.entry(number).or_default() += 1;

@@ -48,7 +48,8 @@ pub use self::leadership::{Leadership, Term};
 /// least once a second. Elsewhere it keeps its session or connection alive, or polls where waiters are not
 /// notified. A leader renews its lock every third of the ttl. A resignation costs one release, which elects
 /// the next leader where waiters are notified. An observing follower calls
-/// [`leader`](Self::leader) once a second: two requests on most backends, and one for each candidate on ZooKeeper.
+/// [`leader`](Self::leader) once a second: two requests on most backends, and N + 4 for N candidates on
+/// ZooKeeper.
 ///
 /// # Examples
 ///

@@ -36,7 +36,7 @@ struct Worker {
 /// What an operation does once it has the lock.
 struct SimWork {
     number: usize,
-    /// Goes on for a while after the lock is lost, like code that never checks the guard.
+    /// Keeps the guard for a while after the loss.
     careless: bool,
     ends: Duration,
 }
