@@ -40,7 +40,7 @@ pub(super) async fn check(
 
 const SETTINGS: &str = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name IN (
     'transaction_read_only', 'synchronous_commit', 'fsync', 'full_page_writes',
-    'synchronous_standby_names')";
+    'synchronous_standby_names', 'server_version_num')";
 
 /// The log also has readers that are not standbys, each with a row. A subscriber names its database,
 /// which a standby does not; a backup names its task, and backup programs have known names. A user
@@ -89,6 +89,12 @@ impl PostgresFacts {
         self.setting(name) == value
     }
 
+    /// The number of 12.3 is 120003.
+    fn major_version(&self) -> Option<u32> {
+        let number: u32 = self.setting("server_version_num").parse().ok()?;
+        Some(number / 10_000)
+    }
+
     /// The disabled settings among those that protect data files from a crash.
     fn unsafe_writes(&self) -> Vec<String> {
         let names = ["fsync", "full_page_writes"].into_iter();
@@ -133,7 +139,22 @@ fn waited_for(names: &str) -> i64 {
         .unwrap_or(1)
 }
 
+/// Older ones lack `WITH .. AS MATERIALIZED`.
+const MIN_VERSION: u32 = 12;
+
 const RULES: &[HealthRule<PostgresFacts>] = &[
+    HealthRule {
+        id: "server-version",
+        rule: |facts| match facts.major_version() {
+            Some(major) if major < MIN_VERSION => {
+                Status::Error.because(format!("the server is PostgreSQL {major}"))
+            }
+            Some(major) => Status::Ok.because(format!("the server is PostgreSQL {major}")),
+            None => Status::NotChecked.because("the server does not tell its version"),
+        },
+        impact: "waiters and shared locks of mode=lease fail there, and no mode is tested with it",
+        fix: "upgrade it to PostgreSQL 12 or later",
+    },
     HealthRule {
         id: REPLICA,
         rule: |facts| match facts.is_in_recovery {
@@ -212,7 +233,8 @@ const RULES: &[HealthRule<PostgresFacts>] = &[
 mod tests {
     use super::*;
 
-    const GOOD: [(&str, &str); 4] = [
+    const GOOD: [(&str, &str); 5] = [
+        ("server_version_num", "120000"),
         ("transaction_read_only", "off"),
         ("synchronous_commit", "on"),
         ("fsync", "on"),
@@ -257,6 +279,12 @@ mod tests {
         };
         let read_only = set("transaction_read_only", "on");
         for (facts, id, status, says) in [
+            (
+                set("server_version_num", "110022"),
+                "server-version",
+                Error,
+                "12 or later",
+            ),
             (standby, "replica", Error, "standby"),
             (read_only, "read-only", Error, "read-only"),
             (

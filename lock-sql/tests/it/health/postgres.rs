@@ -5,8 +5,9 @@ use polylock_core::ErrorKind;
 use crate::checks::{MODES, refusal, take};
 use crate::health::support::{assert_clean, assert_only, check_health, faults, strictly};
 
-const CHECKS: [&str; 6] = [
+const CHECKS: [&str; 7] = [
     "pooler",
+    "server-version",
     "replica",
     "flush",
     "replication",

@@ -179,7 +179,7 @@ impl DoctorReport {
 }
 
 /// The checks whose errors make locks impossible.
-const REFUSING: [&str; 7] = [
+const REFUSING: [&str; 8] = [
     "alarms",
     "filesystem",
     "galera",
@@ -187,6 +187,7 @@ const REFUSING: [&str; 7] = [
     "read-only",
     "replica",
     "replication",
+    "server-version",
 ];
 
 /// What no run of the doctor can tell.
@@ -277,6 +278,7 @@ mod tests {
     fn only_errors_that_make_locks_impossible_explain_a_refusal() {
         let error = |id| report([HealthCheck::error(id, "a", "b", "c")]);
         assert!(error("replica").explains_refusal());
+        assert!(error("server-version").explains_refusal());
         for report in [error("same-server"), error("version"), report([])] {
             assert!(!report.explains_refusal());
         }
