@@ -25,8 +25,8 @@ pub(crate) trait LeaseStore: Renewer {
     /// Whether a lock can be acquired; does not disturb other clients.
     async fn look(&self, key: &LockKey, claim: &SqlClaim) -> Result<Availability, SqlFailure>;
 
-    /// Whether all exclusive waiters queue in the table because releases send no notifications. Elsewhere
-    /// they queue behind others, and after a lost race.
+    /// Whether all exclusive waiters queue in the table because this process gets no notifications of
+    /// releases. Elsewhere they queue behind others, and after a lost race.
     fn has_queue(&self) -> bool;
 
     /// Whether waiters keep waiting while the database is unreachable. False if each request to a

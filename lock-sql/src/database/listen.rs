@@ -37,6 +37,8 @@ pub(super) struct Listener {
     attended: Notify,
     table: String,
     is_receiving: AtomicBool,
+    /// Whether the last attempt to listen has failed.
+    has_failed: AtomicBool,
     notify: Arc<Sql>,
     state: Mutex<ListenerState>,
 }
@@ -83,6 +85,7 @@ impl Listener {
             attended: Notify::new(),
             table: table.to_owned(),
             is_receiving: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             notify: Sql::prepared(notify),
             state: Mutex::default(),
         })
@@ -93,8 +96,13 @@ impl Listener {
     }
 
     /// Whether a pooler is in the path, so that no message ever arrives.
-    pub(super) fn is_pooled(&self) -> bool {
+    fn is_pooled(&self) -> bool {
         self.target.is_pooled()
+    }
+
+    /// Whether waiters have to do without messages: behind a pooler, and while no connection can listen.
+    pub(super) fn is_out_of_use(&self) -> bool {
+        self.is_pooled() || self.has_failed.load(Ordering::Acquire)
     }
 
     /// Registers a waiter. Returns whether it must request a notification from the database: messages
@@ -226,6 +234,7 @@ impl RunningListener {
             match self.listen().await {
                 Ok(()) => backoff = MIN_BACKOFF,
                 Err(failure) => {
+                    self.listener.has_failed.store(true, Ordering::Release);
                     tracing::debug!(cause = %failure.cause, "no notifications arrive, and waiters poll");
                     let jittered = self.listener.engine.jitter(backoff / 2, backoff);
                     tokio::time::sleep(jittered).await;
@@ -244,6 +253,7 @@ impl RunningListener {
         // The clients that rely on notifications learn that none come any more.
         let _receiving = OnDrop(|| self.listener.stop_receiving());
         self.listener.is_receiving.store(true, Ordering::Release);
+        self.listener.has_failed.store(false, Ordering::Release);
         while self.listener.is_wanted() {
             match tokio::time::timeout(SILENCE, listener.try_recv()).await {
                 Ok(Ok(Some(message))) => self.listener.dispatch(message.payload()),

@@ -177,7 +177,7 @@ impl LeaseStore for DatabaseStore {
     fn has_queue(&self) -> bool {
         #[cfg(feature = "postgres")]
         if let Some(listener) = &self.listener {
-            return listener.is_pooled();
+            return listener.is_out_of_use();
         }
         true
     }

@@ -273,6 +273,34 @@ async fn a_waiter_whose_listener_was_killed_is_notified_again() {
     let _guard = passes(guard, waiting, NOTIFIED).await;
 }
 
+/// All connections that the role may open are in use.
+#[tokio::test]
+async fn waiters_queue_while_no_connection_can_listen() {
+    let options = PostgresOptions::new().with_user("few", "test");
+    let server = PostgresServer::start(options);
+    server.sql("GRANT test TO few");
+    let client = Client::open(&server.url(), "").await;
+    let holder = leases(&server.url(), "").await;
+    let guard = holder.acquire(&request("k")).await.unwrap();
+    let url = server.url().replace("://test:", "://few:");
+    let waiter = leases(&url, "&connections=2").await;
+    // It opens its connection, and no other one from here on.
+    assert!(waiter.store.inspect(&key("k")).await.unwrap().is_some());
+    server.sql("ALTER ROLE few CONNECTION LIMIT 0");
+    let waiting = wait(&waiter, request("k"));
+    let has_place = async || client.number(QUEUED).await == 1;
+    until("it enters the queue", has_place).await;
+    assert_eq!(waiter.store.pace(), Pace::Polled);
+    server.sql("ALTER ROLE few CONNECTION LIMIT -1");
+    receives(&waiter).await;
+    let is_ready = async || !waiter.store.has_queue();
+    until("waiters need no queue", is_ready).await;
+    guard.release().await.unwrap();
+    let (guard, _) = waiting.await.unwrap();
+    assert_eq!(client.number(QUEUED).await, 0);
+    guard.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_downgrade_a_break_and_a_permit_wake_waiters() {
     let url = PostgresServer::shared().database();
