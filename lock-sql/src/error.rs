@@ -221,6 +221,12 @@ impl SqlFailure {
         }
     }
 
+    /// Whether the server ended the wait for a lock, which another client holds.
+    pub(crate) fn ends_wait(&self) -> bool {
+        let class = self.class();
+        matches!(class, Some(ErrorClass::Cancelled | ErrorClass::LockTimeout))
+    }
+
     /// The class of the server's error, if it is one.
     pub(crate) fn class(&self) -> Option<ErrorClass> {
         match &self.cause {

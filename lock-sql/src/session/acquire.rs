@@ -211,7 +211,11 @@ impl Actor {
         if is_cancelled {
             self.undo(&take.key, take.is_shared).await;
             self.connection = None;
-            return Ok(None);
+            // As without a reply, any other error does not show that another session holds the lock.
+            return match answered {
+                Err(failure) if !failure.ends_wait() => Err(failure),
+                _ => Ok(None),
+            };
         }
         answered.map(Some)
     }

@@ -16,9 +16,10 @@ use tokio::time::{Instant, sleep};
 use super::SqlSessions;
 use super::actor::{self, Actor, HeldSessionLock};
 use super::args::Args;
-use super::handle::{SessionCommand, SessionHandle};
+use super::handle::{SessionCommand, SessionHandle, SessionRequest};
 use super::record::RECORD_AFTER;
 use super::server_age;
+use crate::budget::SqlBudget;
 use crate::config::SqlConfig;
 use crate::database::tests::databases;
 use crate::dialect::mysql::tokens;
@@ -112,6 +113,42 @@ async fn a_probe_that_fails_extends_no_lock_on_a_row() {
     assert_eq!(actor.handle.trusted_until(), trusted_until, "proven");
     assert!(actor.is_over, "the session goes on");
     assert!(actor.connection.is_none(), "its locks count as kept");
+}
+
+/// The server does not end the wait in time, and the connection ends when the wait is cancelled.
+#[tokio::test]
+async fn a_wait_whose_session_ends_is_no_contention() {
+    for mode in ["row", "advisory"] {
+        let url = format!("{}?mode={mode}", PostgresServer::shared().database());
+        let here = open(&url).await;
+        let SqlSessions { context, .. } = open(&url).await;
+        let mut context = Arc::into_inner(context).expect("no session has it");
+        let statements = &mut context.statements;
+        statements.wait_take = [(); 2].map(|()| Sql::new("SELECT pg_sleep(60)"));
+        statements.cancel = Sql::new("SELECT pg_terminate_backend({6}::int)::int::bigint");
+        let mut actor = actor::connect(&here.pool).await.unwrap();
+        actor.context = Arc::new(context);
+        let request = request("k", Wait::AtMost(Duration::from_secs(1)));
+        let budget = SqlBudget::of(&request);
+        let reservation = here.pool.reservation(&request, &budget, true).await;
+        let (reply, answer) = oneshot::channel();
+        let (end, _ended) = oneshot::channel();
+        let take = SessionRequest {
+            reservation: reservation.unwrap(),
+            key: request.key().clone(),
+            id: LeaseId::from_bytes([1; 16]),
+            is_shared: false,
+            label: String::new(),
+            has_claimed: false,
+            // The wait is over, and so is the time in which the server may say that.
+            until: Some(Instant::now() - Duration::from_secs(1)),
+            reply,
+            _end: end,
+        };
+        actor.take(take).await;
+        let failure = answer.await.unwrap().err();
+        assert!(failure.is_some_and(|it| it.is_outage()), "held: {mode}");
+    }
 }
 
 /// Another transaction locks the record, so that it cannot be cleared yet. Without the wait, the record of a
