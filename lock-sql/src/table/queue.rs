@@ -92,14 +92,18 @@ impl LockRows {
     }
 
     /// The slot of a waiter, or one for it. An expired place goes to another waiter only if all others are
-    /// taken: its waiter may be late.
+    /// taken: its waiter may be late. The one that expired first goes first.
     pub(crate) fn place(&self, ticket: LeaseId, ctx: &ReadContext) -> u32 {
-        let taken: Vec<_> = self.waiters(ctx).map(|(slot, _)| slot).collect();
         let left: Vec<_> = self.places(ctx).map(|(slot, _)| slot).collect();
         let mut slots = (QUEUE..).take(MAX_WAITERS);
+        let expired = || {
+            let places = self.places(ctx).map(|(slot, it)| (it.ends(ctx), slot));
+            let first = places.filter(|(end, _)| *end <= ctx.moment).min();
+            first.map(|(_, slot)| slot)
+        };
         let mine = self.find(ticket);
         mine.or_else(|| slots.find(|slot| !left.contains(slot)))
-            .or_else(|| (QUEUE..).find(|slot| !taken.contains(slot)))
+            .or_else(expired)
             .unwrap_or(QUEUE)
     }
 
@@ -250,6 +254,23 @@ mod tests {
         take(&mut lock, &queued(2), &later(1106)).unwrap();
         lock.release(id(2), &later(1107));
         take(&mut lock, &queued(5), &later(1108)).unwrap();
+    }
+
+    #[test]
+    fn a_waiter_that_is_late_keeps_its_place_while_others_expired_before() {
+        let mut lock = LockRows::default();
+        take(&mut lock, &queued(1), &later(0)).unwrap();
+        for n in 2..18 {
+            take(&mut lock, &queued(n), &later(1)).unwrap_err();
+        }
+        // The others have died.
+        take(&mut lock, &queued(2), &later(600)).unwrap_err();
+        // All slots have a waiter, and none of them is in time.
+        take(&mut lock, &queued(50), &later(1610)).unwrap_err();
+        take(&mut lock, &queued(2), &later(1611)).unwrap_err();
+        lock.release(id(1), &later(1612));
+        assert!(take(&mut lock, &queued(50), &later(1613)).is_err());
+        take(&mut lock, &queued(2), &later(1614)).unwrap();
     }
 
     #[test]
