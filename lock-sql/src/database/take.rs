@@ -1,13 +1,15 @@
 //! Acquires a lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use polylock_core::engine::LeaseId;
+use polylock_core::engine::{LeaseId, before};
 use polylock_core::{LockKey, Mode};
+use tokio::time::Instant;
 
 use super::codec::{self, Stored, whole_micros};
 use super::row::WriteBackoff;
-use super::{DatabaseStore, drawn};
+use super::{DatabaseStore, drawn, on};
 use crate::error::SqlFailure;
 use crate::store::AcquireResult;
 use crate::table::{CLAIM, LockRefusal, SqlClaim, TICKET, TokenRange, is_sharing};
@@ -59,11 +61,16 @@ impl DatabaseStore {
                 self.insert(key).await?;
                 continue;
             };
+            let ticket = claim.ticket;
+            let late = ticket.and_then(|ticket| stored.lock.late_place(ticket, &stored.ctx));
             let mut taken = stored.lock.take(claim, &stored.ctx);
             if taken.is_ok() && !shares {
                 stored.lock.evict(&stored.ctx);
+                if let Some(slot) = late {
+                    stored.lock.leave_unwritten(slot);
+                }
             }
-            if let (Err(refusal), Some(ticket)) = (&mut taken, claim.ticket)
+            if let (Err(refusal), Some(ticket)) = (&mut taken, ticket)
                 && stored.lock.is_ticket_due(claim, &stored.ctx)
             {
                 self.enqueue(key, ticket, &stored).await?;
@@ -74,6 +81,9 @@ impl DatabaseStore {
             if !stored.lock.is_changed() || self.store_for(claim.id, &stored).await? {
                 if taken.is_ok() && shares {
                     self.shared_leases.note(claim.id, self.engine.now());
+                }
+                if let (Ok(_), Some(_), Some(ticket)) = (&taken, late, ticket) {
+                    self.leave_queue(key, ticket, timeout).await;
                 }
                 return Ok(taken.map_err(|refusal| self.here(refusal, claim.mode, &stored)));
             }
@@ -114,6 +124,16 @@ impl DatabaseStore {
         // A place in the queue is no lock.
         entered.map_err(|failure| failure.cause)?;
         Ok(())
+    }
+
+    /// Frees the place of a new holder, unless another waiter has entered its slot: an entry changes no
+    /// version.
+    async fn leave_queue(&self, key: &LockKey, ticket: LeaseId, timeout: Duration) {
+        let leave = self.pool.run(&self.statements.leave_queue, on(key, ticket));
+        // The lock is held, whatever becomes of this.
+        if !matches!(before(Instant::now() + timeout, leave).await, Some(Ok(_))) {
+            tracing::debug!("a place in the queue is left to end");
+        }
     }
 
     async fn take_free(

@@ -38,6 +38,11 @@ impl LockRows {
         self.changed.iter().filter_map(|slot| self.rows.get(slot))
     }
 
+    /// Leaves a changed row out of what is written.
+    pub(crate) fn leave_unwritten(&mut self, slot: u32) {
+        self.changed.remove(&slot);
+    }
+
     /// All rows as they are now, in the order of their slots.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &LockRow> {
         self.rows.values()

@@ -107,6 +107,13 @@ impl LockRows {
             .unwrap_or(QUEUE)
     }
 
+    /// The slot of a waiter whose place has expired or soon will, so that another waiter may enter it.
+    pub(crate) fn late_place(&self, ticket: LeaseId, ctx: &ReadContext) -> Option<u32> {
+        let mine = self.places(ctx).find(|(_, waiter)| waiter.id == ticket);
+        let lasts = mine.is_some_and(|(_, waiter)| waiter.ends(ctx) >= ctx.moment + TICKET / 4);
+        self.find(ticket).filter(|_| !lasts)
+    }
+
     pub(crate) fn dequeue(&mut self, ticket: LeaseId, ctx: &ReadContext) {
         if let Some(slot) = self.find(ticket) {
             self.row_mut(slot, ctx).holder = None;

@@ -254,6 +254,53 @@ async fn a_waiter_that_is_late_keeps_its_place() {
     }
 }
 
+/// It reads the rows, and another waiter enters its slot before it writes them.
+#[tokio::test]
+async fn a_late_waiter_that_gets_the_lock_frees_no_place_of_another() {
+    for (url, parameters) in [
+        (PostgresServer::shared().database(), "&notify=off"),
+        (MariaDbServer::shared().database(), ""),
+    ] {
+        let client = Client::open(&url, parameters).await;
+        let [late, other] = ["f", "g"].map(|byte| byte.repeat(16));
+        let places = |id: &str| format!("{QUEUED} AND id = '{id}'");
+        let take = async || {
+            let claim = SqlClaim {
+                ticket: Some(id(102)),
+                is_queued: true,
+                ..claim(2, ALONE)
+            };
+            let taken = client.store.take(&key("k"), claim).await;
+            taken.expect("an answer").is_ok()
+        };
+        for is_entered in [true, false] {
+            assert!(client.take("k", 1, ALONE).await.is_some());
+            assert!(!take().await);
+            let expire = "UPDATE polylock_locks SET expires_at = 1 WHERE slot > 1000000";
+            client.sql(expire).await;
+            client.release("k", 1).await;
+            if is_entered {
+                let lock = "SELECT version FROM polylock_locks WHERE kind = 1 AND slot = 0";
+                let enter = format!("UPDATE polylock_locks SET id = '{other}'");
+                let entering =
+                    format!("{lock} FOR UPDATE; {enter} WHERE kind = 1 AND slot > 1000000");
+                let entering = begin(&url, &entering).await;
+                let (is_taken, ()) = tokio::join!(take(), async {
+                    until_blocked(&url).await;
+                    entering.sql("COMMIT").await;
+                });
+                assert!(is_taken, "it is free");
+            } else {
+                assert!(take().await, "it is free");
+            }
+            let has_left = async || client.number(&places(&late)).await == 0;
+            until("it leaves the queue", has_left).await;
+            assert_eq!(client.number(&places(&other)).await, 1, "{url}");
+            client.release("k", 2).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_waiter_whose_listener_was_killed_is_notified_again() {
     let server = PostgresServer::shared();
