@@ -134,51 +134,80 @@ async fn inspect(
     }
 }
 
-/// Ends the sessions of all holders, after recording whose lock was broken.
+/// Ends the sessions of all holders, after recording whose lock was broken. Returns the lock with those whose
+/// sessions it has ended. If all of them had released it by themselves, the next ones are present.
 async fn break_lock(
     context: &SessionContext,
     key: &LockKey,
     reason: &str,
 ) -> Result<Option<LockInfo>, SqlFailure> {
-    let Some(seen) = inspect(context, key).await? else {
-        return Ok(None);
-    };
-    let ids: Vec<u8> = seen
-        .sessions
-        .iter()
-        .flat_map(|session| session.id.clone())
-        .collect();
-    let args = context
-        .args(key)
-        .with(Args::LEASE, ids)
-        .with(Args::TEXT, reason);
-    let mark = &context.statements.mark_broken;
-    context.control(mark, args).await?;
-    for session in &seen.sessions {
-        // It may have released the lock since it was read, and hold others.
-        if !is_alive(context, key, session).await? {
-            continue;
-        }
+    loop {
+        let Some(mut seen) = inspect(context, key).await? else {
+            return Ok(None);
+        };
+        let ids: Vec<u8> = seen
+            .sessions
+            .iter()
+            .flat_map(|session| session.id.clone())
+            .collect();
         let args = context
             .args(key)
-            .with(Args::SESSION, session.number)
-            .with(Args::BEGAN, session.began);
-        let ended = context.control(&context.statements.terminate, args).await;
-        // It may have ended by itself meanwhile.
-        if ended.is_err() && is_alive(context, key, session).await? {
-            ended?;
-        }
-    }
-    let until = Instant::now() + context.request_timeout;
-    for session in &seen.sessions {
-        while is_alive(context, key, session).await? {
-            if Instant::now() >= until {
-                return Err(SqlFailure::silent(context.request_timeout, true));
+            .with(Args::LEASE, ids)
+            .with(Args::TEXT, reason);
+        let mark = &context.statements.mark_broken;
+        context.control(mark, args).await?;
+        let mut ended = Vec::new();
+        for (holder, session) in std::mem::take(&mut seen.info.holders)
+            .into_iter()
+            .zip(&seen.sessions)
+        {
+            if terminate(context, key, session).await? {
+                seen.info.holders.push(holder);
+                ended.push(session);
             }
-            sleep(LOOKING).await;
+        }
+        let until = Instant::now() + context.request_timeout;
+        for session in ended {
+            while is_alive(context, key, session).await? {
+                if Instant::now() >= until {
+                    return Err(SqlFailure::silent(context.request_timeout, true));
+                }
+                sleep(LOOKING).await;
+            }
+        }
+        if !seen.info.holders.is_empty() {
+            return Ok(Some(seen.info));
         }
     }
-    Ok(Some(seen.info))
+}
+
+/// Ends the session of a holder. False if it had released the lock before; true also if a request without a
+/// reply may have ended it.
+async fn terminate(
+    context: &SessionContext,
+    key: &LockKey,
+    session: &ListedSession,
+) -> Result<bool, SqlFailure> {
+    // It may have released the lock since it was read, and hold others.
+    if !is_alive(context, key, session).await? {
+        return Ok(false);
+    }
+    let args = context
+        .args(key)
+        .with(Args::SESSION, session.number)
+        .with(Args::BEGAN, session.began);
+    let is_postgres = context.target.config.server.is_postgres();
+    let failure = match context.control(&context.statements.terminate, args).await {
+        // It has checked once more whether the session holds the lock.
+        Ok(answer) if is_postgres => return Ok(answer.int(0) == Some(1)),
+        Ok(_) => return Ok(true),
+        Err(failure) => failure,
+    };
+    // It may have ended by itself meanwhile.
+    match is_alive(context, key, session).await? {
+        true => Err(failure),
+        false => Ok(failure.outcome_unknown),
+    }
 }
 
 async fn is_alive(

@@ -21,7 +21,7 @@ use super::record::RECORD_AFTER;
 use super::server_age;
 use crate::budget::SqlBudget;
 use crate::config::SqlConfig;
-use crate::database::tests::databases;
+use crate::database::tests::{databases, until_blocked};
 use crate::dialect::mysql::tokens;
 use crate::dialect::sequence;
 use crate::error::SqlFailure;
@@ -172,6 +172,30 @@ async fn a_shutdown_waits_for_the_records_of_released_locks() {
         assert!(here.shutdown(Duration::from_secs(20)).await);
         let recorded = "SELECT COUNT(*) FROM polylock_locks WHERE kind = 4 AND id IS NOT NULL";
         assert_eq!(other(recorded).await.int(0), Some(0));
+    }
+}
+
+/// Another transaction locks the record, so that the break has read it and cannot mark it yet.
+#[tokio::test]
+async fn a_holder_that_releases_meanwhile_is_not_said_to_be_broken() {
+    for database in databases() {
+        let url = format!("{database}?mode=advisory&timeout=20s");
+        let (here, there) = (open(&url).await, open(&url).await);
+        let other = async |text: &str| run(&there, text, Args::new()).await;
+        let key = LockKey::new("k").unwrap();
+        let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
+        until("the holder is recorded", async || {
+            here.inspect(&key).await.unwrap().is_some()
+        })
+        .await;
+        other("BEGIN; SELECT id FROM polylock_locks WHERE kind = 4 FOR UPDATE").await;
+        let operator = open(&url).await;
+        let (broken, ()) = tokio::join!(operator.break_lock(&key, "why"), async {
+            until_blocked(&database).await;
+            assert_eq!(guard.release().await.unwrap(), Released::Clean);
+            other("COMMIT").await;
+        });
+        assert_eq!(broken.unwrap(), None, "{database}");
     }
 }
 

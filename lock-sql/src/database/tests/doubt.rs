@@ -43,7 +43,7 @@ pub(super) async fn block_and(
 }
 
 /// Waits until the server has a statement that waits for a row.
-pub(super) async fn until_blocked(url: &str) {
+pub(crate) async fn until_blocked(url: &str) {
     let observer = Client::open(url, "").await;
     let waiting = match url.starts_with("postgres") {
         true => {

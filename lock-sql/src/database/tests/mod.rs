@@ -16,6 +16,7 @@ use lock_testkit::servers::{MariaDbServer, PostgresServer};
 use polylock_core::engine::Engine;
 use polylock_core::{LockUrl, Mode, Released};
 
+pub(crate) use self::doubt::until_blocked;
 use super::DatabaseStore;
 use crate::config::SqlConfig;
 use crate::error::SqlFailure;
