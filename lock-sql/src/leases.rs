@@ -194,7 +194,7 @@ impl Leases {
     fn claim(&self, request: &AcquireRequest, place: &WaiterPlace) -> SqlClaim {
         let mut claim = SqlClaim::new(self.engine.lease_id(), request);
         claim.ticket = place.ticket;
-        claim.queues = self.store.has_queue();
+        claim.queues = self.store.has_queue() && !is_sharing(request.mode());
         claim.is_queued = place.is_taken.load(Ordering::Relaxed);
         claim
     }
@@ -213,7 +213,7 @@ struct WaiterPlace {
     store: Arc<dyn LeaseStore>,
     engine: Engine,
     key: LockKey,
-    /// `None` for requests that do not queue.
+    /// `None` for requests that do not wait.
     ticket: Option<LeaseId>,
     /// Whether it may be in the table.
     is_taken: AtomicBool,
@@ -221,7 +221,7 @@ struct WaiterPlace {
 
 impl WaiterPlace {
     fn of(leases: &Leases, request: &AcquireRequest) -> Self {
-        let may_queue = !is_sharing(request.mode()) && request.wait().waits();
+        let may_queue = request.wait().waits();
         Self {
             store: Arc::clone(&leases.store),
             engine: leases.engine.clone(),

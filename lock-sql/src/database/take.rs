@@ -66,9 +66,9 @@ impl DatabaseStore {
             let mut taken = stored.lock.take(claim, &stored.ctx);
             if taken.is_ok() && !shares {
                 stored.lock.evict(&stored.ctx);
-                if let Some(slot) = late {
-                    stored.lock.leave_unwritten(slot);
-                }
+            }
+            if let (Ok(_), Some(slot)) = (&taken, late) {
+                stored.lock.leave_unwritten(slot);
             }
             if let (Err(refusal), Some(ticket)) = (&mut taken, ticket)
                 && stored.lock.is_ticket_due(claim, &stored.ctx)

@@ -99,6 +99,8 @@ impl LockRows {
             Err(refusal) => {
                 if claim.waits
                     && self.is_kept_by_many(claim.mode, ctx)
+                    // Otherwise it would keep out a waiter that is ahead of it.
+                    && self.check_turn(claim.ticket, ctx).is_ok()
                     && let Some(now) = ctx.kernel_moment()
                 {
                     let (boot, until) = (ctx.boot, now + CLAIM);
@@ -107,7 +109,7 @@ impl LockRows {
                     lock.holder = None;
                     lock.claimed = Some(Claimed { boot, until });
                 }
-                return Err(self.with_turn(refusal, claim.ticket, ctx));
+                return Err(self.with_turn(refusal, claim, ctx));
             }
         };
         if let Some(ticket) = claim.ticket {
@@ -217,7 +219,7 @@ impl LockRows {
         if lapses && self.is_kept_by_many(claim.mode, ctx) || self.is_ticket_due(claim, ctx) {
             return Ok(());
         }
-        decided.map_err(|refusal| self.with_turn(refusal, claim.ticket, ctx))
+        decided.map_err(|refusal| self.with_turn(refusal, claim, ctx))
     }
 
     /// Whether an exclusive waiter waits for shared holders.

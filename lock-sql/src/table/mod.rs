@@ -39,7 +39,7 @@ pub(crate) struct SqlClaim {
     pub(crate) label: String,
     /// Whether it polls after a refusal.
     pub(crate) waits: bool,
-    /// Its place in the queue, if it waits for an exclusive lock.
+    /// Its place in the queue, if it waits.
     pub(crate) ticket: Option<LeaseId>,
     /// Whether it queues when it is refused. Otherwise it queues behind others, and after a lost race.
     pub(crate) queues: bool,

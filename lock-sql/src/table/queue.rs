@@ -1,5 +1,6 @@
 //! The queue of exclusive waiters. Where a release sends notifications, a waiter queues only behind others,
-//! and after a lost race.
+//! and after a lost race. After a lost race against an exclusive holder, shared requests and permits queue as
+//! well: they acquire the lock as without a place, but no exclusive waiter behind them does.
 //!
 //! A waiter has a row with its order of arrival, and renews it while it waits. No later waiter overtakes
 //! it during that time; the row of a dead waiter expires soon.
@@ -10,7 +11,7 @@ use polylock_core::engine::LeaseId;
 
 use super::lock_rows::LockRows;
 use super::row::{QUEUE, ReadContext, SlotHolder};
-use super::{LockRefusal, SqlClaim};
+use super::{LockRefusal, SqlClaim, is_sharing};
 
 impl LockRows {
     /// Refuses requests that are not the first in the queue.
@@ -33,14 +34,15 @@ impl LockRows {
     pub(super) fn with_turn(
         &self,
         refusal: LockRefusal,
-        ticket: Option<LeaseId>,
+        claim: &SqlClaim,
         ctx: &ReadContext,
     ) -> LockRefusal {
-        let ahead = ticket.and_then(|ticket| {
+        let ahead = claim.ticket.and_then(|ticket| {
             let mut waiters: Vec<_> = self.waiters(ctx).map(|(_, waiter)| waiter).collect();
             waiters.sort_by_key(|waiter| waiter.token);
             let mine = waiters.iter().position(|waiter| waiter.id == ticket);
-            mine.or_else(|| (waiters.len() >= MAX_WAITERS).then_some(waiters.len()))
+            let has_none = waiters.len() >= MAX_WAITERS && !is_sharing(claim.mode);
+            mine.or_else(|| has_none.then_some(waiters.len()))
         });
         LockRefusal { ahead, ..refusal }
     }
@@ -50,9 +52,17 @@ impl LockRows {
         let Some(ticket) = claim.ticket else {
             return false;
         };
+        let shares = is_sharing(claim.mode);
+        let first = self.held_leases(ctx).next();
+        // Where others share the lock, the place would only delay an exclusive waiter.
+        if shares && first.is_none_or(|(slot, _)| slot > 0) {
+            return false;
+        }
         let mine = self.waiters(ctx).find(|(_, waiter)| waiter.id == ticket);
         match mine {
             Some((_, waiter)) => waiter.ends(ctx).since(ctx.moment) < TICKET / 2,
+            // Exclusive waiters need places too.
+            None if shares => claim.is_notified && self.queue_len(ctx) < MAX_WAITERS / 2,
             None => match self.queue_len(ctx) {
                 // A notification that came too late is a lost race; a place is kept.
                 0 => claim.queues || claim.is_notified || claim.is_queued,
@@ -244,6 +254,58 @@ mod tests {
         assert_eq!(lock.look(&notified(2), &later(600)), Ok(()));
     }
 
+    fn reader(n: u8) -> SqlClaim {
+        SqlClaim {
+            mode: SHARED,
+            queues: false,
+            ..queued(n)
+        }
+    }
+
+    fn notified_reader(n: u8) -> SqlClaim {
+        SqlClaim {
+            is_notified: true,
+            ..reader(n)
+        }
+    }
+
+    #[test]
+    fn a_shared_request_that_lost_a_race_is_ahead_of_later_exclusive_waiters() {
+        let mut lock = LockRows::default();
+        take(&mut lock, &queued(1), &later(0)).unwrap();
+        take(&mut lock, &reader(4), &later(1)).unwrap_err();
+        assert_eq!(lock.queue_len(&later(1)), 0, "it has lost no race");
+        take(&mut lock, &notified_reader(4), &later(2)).unwrap_err();
+        take(&mut lock, &queued(3), &later(3)).unwrap_err();
+        assert_eq!(lock.queue_len(&later(3)), 2);
+        lock.release(id(1), &later(4));
+        assert!(take(&mut lock, &queued(3), &later(5)).is_err());
+        // Another one comes first, and the exclusive waiter does not keep out the one ahead of it.
+        take(&mut lock, &reader(6), &later(6)).unwrap();
+        assert!(take(&mut lock, &queued(3), &later(7)).is_err());
+        take(&mut lock, &reader(4), &later(8)).unwrap();
+        assert_eq!(lock.queue_len(&later(8)), 1);
+        assert!(take(&mut lock, &queued(3), &later(9)).is_err());
+        // Now it does so.
+        assert!(take(&mut lock, &notified_reader(8), &later(10)).is_err());
+        assert_eq!(lock.queue_len(&later(10)), 1, "readers have the lock");
+        lock.release(id(4), &later(11));
+        lock.release(id(6), &later(11));
+        take(&mut lock, &queued(3), &later(12)).unwrap();
+    }
+
+    #[test]
+    fn shared_requests_leave_places_to_exclusive_waiters() {
+        let mut lock = LockRows::default();
+        take(&mut lock, &queued(1), &later(0)).unwrap();
+        for n in 2..40 {
+            take(&mut lock, &notified_reader(n), &later(1)).unwrap_err();
+        }
+        assert_eq!(lock.queue_len(&later(1)), MAX_WAITERS / 2);
+        take(&mut lock, &queued(50), &later(1)).unwrap_err();
+        assert_eq!(lock.queue_len(&later(1)), MAX_WAITERS / 2 + 1);
+    }
+
     #[test]
     fn a_waiter_that_is_late_keeps_its_order() {
         let mut lock = LockRows::default();
@@ -310,7 +372,7 @@ mod tests {
             lock.info(&polylock_core::LockKey::new("k").unwrap(), &later(4))
                 .is_none()
         );
-        // Shared requests do not queue.
+        // Shared requests need no place.
         take(&mut lock, &claim(50, SHARED), &later(4)).unwrap();
     }
 }

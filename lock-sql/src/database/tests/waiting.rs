@@ -198,6 +198,38 @@ async fn a_waiter_that_enters_meanwhile_keeps_the_lock_queued() {
     }
 }
 
+/// An exclusive waiter needs one statement after a notification, and a shared request two.
+#[tokio::test]
+async fn a_shared_request_that_lost_a_race_is_ahead_of_later_exclusive_waiters() {
+    let url = PostgresServer::shared().database();
+    let (client, name) = (Client::open(&url, "").await, key("k"));
+    let notified = |n: u8, mode| SqlClaim {
+        ticket: Some(id(100 + n)),
+        queues: false,
+        is_queued: true,
+        is_notified: true,
+        ..claim(n, mode)
+    };
+    let take = async |claim: &SqlClaim| {
+        let taken = client.store.take(&name, claim.clone()).await;
+        taken.expect("an answer").is_ok()
+    };
+    let (reader, writer) = (notified(2, Mode::Shared), notified(3, ALONE));
+    assert!(client.take("k", 1, ALONE).await.is_some());
+    assert!(!take(&reader).await && !take(&writer).await);
+    assert_eq!(client.number(QUEUED).await, 2);
+    // A busy machine may be late. No place may last longer.
+    let last = "UPDATE polylock_locks SET expires_at =
+        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 1900000 WHERE slot > 1000000";
+    client.sql(last).await;
+    client.release("k", 1).await;
+    assert!(!take(&writer).await, "it has overtaken the reader");
+    assert!(take(&reader).await, "it is the first");
+    assert_eq!(client.number(QUEUED).await, 1);
+    client.release("k", 2).await;
+    assert!(take(&writer).await, "it is the first");
+}
+
 #[tokio::test]
 async fn a_waiter_that_is_notified_queues_behind_one_that_polls() {
     let url = PostgresServer::shared().database();

@@ -1,8 +1,10 @@
 //! The effect of waiters on other clients.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_testkit::locks::{release, waiting};
+use lock_testkit::locks::{acquire, release, waiting};
 use polylock_core::{DistributedLock as _, ErrorKind, Mode, Result, Wait};
 use polylock_sql::transaction::{Connection, TransactionLocks};
 use sqlx::{Connection as _, Database, MySqlConnection, PgConnection};
@@ -73,7 +75,7 @@ pub(super) async fn hold(site: &Site, keys: Vec<String>) -> Result<Held> {
 
 /// Both for keys that were used before and for those whose rows the transaction has made.
 async fn waiters_for_a_transaction_keep_no_client_from_a_free_lock(site: Site) {
-    let locks = std::sync::Arc::new(site.open().await);
+    let locks = Arc::new(site.open().await);
     let old: Vec<_> = (0..WAITERS / 2).map(|n| format!("old/{n}")).collect();
     for key in &old {
         take_and_release(&locks, key).await;
@@ -119,7 +121,7 @@ async fn waiters_for_held_locks_keep_no_client_from_a_free_lock(site: Site) {
         held.push(take(&holder, &format!("held/{n}")).await);
     }
     let few = usize::try_from(FEW).expect("it is small");
-    let locks = std::sync::Arc::new(site.clone().with_connections(few).open().await);
+    let locks = Arc::new(site.clone().with_connections(few).open().await);
     let long = |n| request(&format!("held/{n}")).with_wait(Wait::AtMost(SOON * 6));
     let waiting: Vec<_> = (0..held.len()).map(|n| waiting(&locks, long(n))).collect();
     until("they wait", async || site.waiters().await >= FEW - 1).await;
@@ -218,6 +220,39 @@ async fn a_locked_table_costs_no_lock_beside_the_one_released(site: Site) {
 }
 
 on!(a_locked_table_costs_no_lock_beside_the_one_released: postgres_advisory, mariadb_advisory);
+
+/// Two clients that want the lock alone all the time keep no shared request out.
+async fn a_shared_request_is_served_beside_steady_exclusive_ones(site: Site) {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let served = Arc::new(AtomicU32::new(0));
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let locks = site.open().await;
+        let (is_over, served) = (Arc::clone(&is_over), Arc::clone(&served));
+        clients.push(tokio::spawn(async move {
+            while !is_over.load(Ordering::Relaxed) {
+                take_and_release(&locks, "job").await;
+                served.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    until("they are served", async || {
+        served.load(Ordering::Relaxed) > 20
+    })
+    .await;
+    let locks = site.open().await;
+    let shared = request("job").with_mode(Mode::Shared);
+    let shared = shared.with_wait(Wait::AtMost(SOON * 6));
+    for _ in 0..5 {
+        release(acquire(&locks, &shared).await).await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await.expect("it is served as well");
+    }
+}
+
+leases!(a_shared_request_is_served_beside_steady_exclusive_ones);
 
 /// Enough to need ten times the connections that a process has beside its sessions.
 const WAITERS: u64 = 40;
