@@ -11,7 +11,7 @@ use polylock_core::{Error, FencingToken, LeaseState, LockKey, Released, RenewalR
 use super::clocks::Clocks;
 use super::connection::SqliteTable;
 use super::transact::Transactor;
-use super::write_queue::{Operands, WriteQueue};
+use super::write_queue::{MAX_KEYS, Operands, WriteQueue};
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::{Durability, SqliteStatements};
 use crate::error::{SqlCause, SqlFailure};
@@ -130,18 +130,21 @@ fn on<T>(
 #[async_trait]
 impl Renewer for SqliteStore {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<polylock_core::Result<LeaseState>> {
-        let renewals = due.iter().map(|request| {
-            let due = request.clone();
-            let renew = move |lock: &mut LockRows, ctx: &ReadContext| lock.renew(&due, ctx);
-            let rows = Operands::Changed(request.key.clone());
-            // A disk that hangs must leave time for an attempt on another connection.
-            (request.timeout, rows, on(&request.key, renew))
-        });
-        let renewals: Vec<_> = renewals.collect();
-        let states = self.renewals.perform_all(renewals).await.into_iter();
+        let mut states = Vec::with_capacity(due.len());
+        // One transaction at a time: a short lease does not wait behind thousands of long ones.
+        for some in due.chunks(MAX_KEYS) {
+            let renewals = some.iter().map(|request| {
+                let due = request.clone();
+                let renew = move |lock: &mut LockRows, ctx: &ReadContext| lock.renew(&due, ctx);
+                let rows = Operands::Changed(request.key.clone());
+                // A disk that hangs must leave time for an attempt on another connection.
+                (request.timeout, rows, on(&request.key, renew))
+            });
+            let renewals: Vec<_> = renewals.collect();
+            let renewed = self.renewals.perform_all(renewals).await.into_iter();
+            states.extend(renewed.map(|state| state.map_err(SqlFailure::into)));
+        }
         states
-            .map(|state| state.map_err(SqlFailure::into))
-            .collect()
     }
 
     fn adopts(&self) -> bool {
@@ -262,6 +265,30 @@ mod tests {
     use super::super::write_queue;
     use super::*;
     use crate::table::testing::{EXCLUSIVE, claim, id};
+
+    #[tokio::test]
+    async fn a_renewal_waits_behind_one_transaction_of_a_large_batch() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = SqliteConfig::new(directory.path().join("db"));
+        let engine = Engine::of_this_process("sqlite");
+        let (store, _) = SqliteStore::open(&config, &engine).await.unwrap();
+        let due = (0..3 * MAX_KEYS).map(|n| {
+            let key = LockKey::new(format!("job {n}")).unwrap();
+            RenewalRequest::new(key, id(1), Duration::from_secs(30))
+        });
+        let due: Vec<_> = due.collect();
+        store.renew(&due[..1]).await;
+        let hanging = write_queue::tests::hang(&store.renewals).await;
+        let mut renewing = store.renew(&due);
+        tokio::select! {
+            biased;
+            _ = &mut renewing => panic!("its connection hangs"),
+            () = std::future::ready(()) => {}
+        }
+        assert!(write_queue::tests::waiting(&store.renewals) <= MAX_KEYS);
+        drop(hanging);
+        assert_eq!(renewing.await.len(), due.len());
+    }
 
     #[tokio::test]
     async fn a_renewal_that_hangs_leaves_time_for_one_on_another_connection() {

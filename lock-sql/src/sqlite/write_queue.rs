@@ -366,7 +366,7 @@ impl Drop for Serving<'_> {
 }
 
 /// Max keys of one transaction; with more, other processes wait longer.
-const MAX_KEYS: usize = 256;
+pub(super) const MAX_KEYS: usize = 256;
 
 /// Extra time of an attempt after its deadline, so that a database that is only busy reports that, and
 /// the connection is kept.
@@ -382,6 +382,11 @@ pub(super) mod tests {
 
     use super::super::connection;
     use super::*;
+
+    /// How many operations wait for a transaction.
+    pub(in crate::sqlite) fn waiting(write_queue: &WriteQueue) -> usize {
+        write_queue.state.lock().queue.len()
+    }
 
     /// Lets the next statement on the connection hang until the sender is dropped.
     pub(in crate::sqlite) async fn hang(write_queue: &WriteQueue) -> mpsc::Sender<()> {
