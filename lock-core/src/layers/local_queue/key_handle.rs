@@ -299,9 +299,17 @@ impl Drop for Contender {
 
 /// A place in line; dropped, it is left.
 pub(super) struct QueuedWaiter {
-    pub(super) handle: KeyHandle,
+    handle: KeyHandle,
     wakeup: oneshot::Receiver<Wakeup>,
     woken: bool,
+}
+
+impl QueuedWaiter {
+    /// The error of its wait, before it leaves the line. It may have become the contender at the same time: the
+    /// queue knows nothing more of the server once it is gone.
+    pub(super) fn timed_out(self, request: &AcquireRequest) -> Error {
+        self.handle.timed_out(request)
+    }
 }
 
 impl Future for QueuedWaiter {
@@ -350,8 +358,7 @@ mod tests {
             panic!("no task contends");
         };
         drop(contender);
-        let error = waiter.handle.timed_out(&request);
-        drop(waiter);
+        let error = waiter.timed_out(&request);
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert_eq!(locks.live_keys(), 0);
     }

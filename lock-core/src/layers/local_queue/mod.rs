@@ -209,9 +209,7 @@ impl LocalQueue {
             // The lease expired on its way here, or the task that would hand it over is gone: the
             // task queues again.
             Some(_) => self.handle(request).arrive(request),
-            // Before it leaves the line. It may have become the contender at the same time: the queue knows
-            // nothing more of the server once it is gone.
-            None => Err(queue.handle.timed_out(request)),
+            None => Err(queue.timed_out(request)),
         }
     }
 
