@@ -151,8 +151,7 @@ impl Server {
         }
     }
 
-    /// `notes` are those of all leases, or none for a single one: then the reply does not say whether it was
-    /// broken.
+    /// `notes`: those of all leases, or empty for a single lease; then the reply cannot say that it was broken.
     async fn extend_with(
         &self,
         due: &[RenewalRequest],

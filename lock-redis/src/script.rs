@@ -35,7 +35,7 @@ macro_rules! scripts {
     )*};
 }
 
-// The file of its name says what each does, gets and gives.
+// The file of each script documents it.
 scripts! {
     ACQUIRE = "acquire": "holders", "queue", "acquire";
     ADOPT = "adopt": "holders", "queue", "places", "adopt";

@@ -332,8 +332,8 @@ impl Server {
         Ok(token)
     }
 
-    /// Releases the lock, or leaves its queue. A former master's reply counts: its successor may keep the lease,
-    /// which nobody renews any more, until it ends.
+    /// Releases the lock, or leaves its queue. The reply of a former master counts: the new master may keep the
+    /// lease until it expires, and nobody renews it.
     pub(crate) async fn release(
         &self,
         keys: &RedisKeys,
@@ -401,7 +401,7 @@ impl Server {
         Ok(broken)
     }
 
-    /// Runs a script on the keys of a lock, and waits for replicas.
+    /// Runs a script on the keys of a lock; waits for replicas if `wait` says so.
     pub(crate) async fn run(
         &self,
         script: &'static Script,

@@ -64,7 +64,7 @@ pub(crate) enum SqlCause {
     #[error("the database did not answer within {0:?}")]
     Silent(Duration),
 
-    /// What is written there says why no lock can be had for the time being.
+    /// The text says why the request cannot be served for the time being.
     #[error("{0}")]
     Unfit(String),
 }

@@ -1,4 +1,4 @@
-/// Calls a function when it is dropped, also with the future that it is in.
+/// Calls a function when it is dropped, also if the future that owns it is dropped.
 pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {

@@ -68,7 +68,7 @@ impl Pool {
         self.run_with(sql, values, |_| ()).await
     }
 
-    /// The same for a statement that acquires no lock: whatever happens to it, no outcome is unknown.
+    /// The same for a statement that acquires no lock: its failure never has an unknown outcome.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         sql: &Arc<Sql>,

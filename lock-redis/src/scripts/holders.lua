@@ -32,7 +32,7 @@ local function keep_notes(ms)
   end
 end
 
--- Forgets the notes of a kind; with `ms`, those alone that begin with a time so many milliseconds ago.
+-- Forgets the notes of a kind; with `ms`, only those whose time is more than `ms` milliseconds ago.
 local function forget(kind, ms)
   for _, field in ipairs(call('HKEYS', NOTES)) do
     if string.sub(field, 1, 2) == kind then

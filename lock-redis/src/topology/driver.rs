@@ -97,7 +97,8 @@ async fn drive(
         }
         driver.as_mut().poll(context)
     }));
-    life.task.get_or_init(|| task);
+    let set = life.task.set(task);
+    debug_assert!(set.is_ok(), "a connection has one task");
     Ok(connection)
 }
 
