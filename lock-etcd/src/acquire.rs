@@ -1,5 +1,6 @@
 //! One acquisition, from its first request to its grant.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use polylock_core::engine::{
 use polylock_core::{AcquireRequest, Grant, LeaseState, Mode};
 use tokio::time::{Instant, sleep};
 
+use crate::connection::SERVER_TIMEOUT;
 use crate::error::{EtcdFailure, RETRY_BACKOFF};
 use crate::lease::EtcdLease;
 use crate::server_lease::ServerLease;
@@ -32,6 +34,33 @@ pub(crate) enum EtcdAttemptError {
     Late,
     /// The lock is held.
     Refused,
+}
+
+/// How long after the end of a wait the reply to the last list may still arrive.
+const REPLY_GRACE: Duration = Duration::from_secs(1);
+
+/// Bounds work that needs a reply. Without one in the time of a server, an outage may hide that the lock is free
+/// by now.
+pub(crate) async fn replied<T>(
+    request: &AcquireRequest,
+    budget: &TimeBudget,
+    until: Instant,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = pin!(work);
+    let due = until.min(Instant::now() + SERVER_TIMEOUT);
+    let done = before(due, work.as_mut()).await;
+    if done.is_some() {
+        return done;
+    }
+    mark_unresponsive(request, budget);
+    before(until, work).await
+}
+
+/// The servers do not answer, so that the lock may be free by now. The next list shows whether it is.
+fn mark_unresponsive(request: &AcquireRequest, budget: &TimeBudget) {
+    budget.mark_free();
+    request.mark_unresponsive();
 }
 
 impl EtcdAttempt<'_> {
@@ -59,7 +88,7 @@ impl EtcdAttempt<'_> {
                     let is_over = renewals_until.is_some_and(|until| until <= Instant::now());
                     if is_due && !is_over {
                         renewals_until = renewals_until.or_else(|| Some(self.budget.step()));
-                        listing = self.list(true).await?;
+                        listing = self.list(true, self.budget.step()).await?;
                         is_fresh = true;
                         continue;
                     }
@@ -77,7 +106,7 @@ impl EtcdAttempt<'_> {
             (has_waited, is_fresh, renewals_until) = (true, false, None);
             listing = match next.filter(|_| has_ended) {
                 Some(next) => next,
-                None => self.list(false).await?,
+                None => self.list(false, self.reply_deadline()).await?,
             };
         }
     }
@@ -124,9 +153,17 @@ impl EtcdAttempt<'_> {
         lease.is_none_or(|lease| lease.is_retired() || lease.age() >= part(lease.ttl))
     }
 
+    /// Until when a waiter that has seen a holder waits for a list. A reply that comes soon after the end of the
+    /// wait still tells contention from an outage.
+    fn reply_deadline(&self) -> Instant {
+        let now = Instant::now();
+        let until = now + self.store.config.timeout;
+        let deadline = self.budget.deadline();
+        deadline.map_or(until, |end| until.min(end.max(now) + REPLY_GRACE))
+    }
+
     /// Lists the directory, and renews the lease of etcd, if that is due at least.
-    async fn list(&self, renews: bool) -> Result<ContenderList, EtcdAttemptError> {
-        let until = self.budget.step();
+    async fn list(&self, renews: bool, until: Instant) -> Result<ContenderList, EtcdAttemptError> {
         let directory = self.lease.directory.as_str();
         let renews = renews || self.is_older_than(renewal_interval);
         if renews {
@@ -149,10 +186,7 @@ impl EtcdAttempt<'_> {
                 Ok(listing) => return Ok(listing),
                 // Without its lease there is no key.
                 Err(EtcdFailure::LeaseGone) => return Err(EtcdAttemptError::Gone),
-                Err(failure) => {
-                    self.request.mark_unresponsive();
-                    self.pause(until, failure).await?;
-                }
+                Err(failure) => self.pause(until, failure).await?,
             }
         }
     }
@@ -223,9 +257,14 @@ impl EtcdAttempt<'_> {
                         return is_ordered == Some(true) && said.events().iter().all(is_end);
                     }
                     // Without a leader, or the connection has ended.
-                    _ => break,
+                    _ => {
+                        self.mark_unresponsive();
+                        break;
+                    }
                 }
             }
+        } else {
+            self.mark_unresponsive();
         }
         sleep(self.store.engine.jitter(RETRY_BACKOFF, RETRY_BACKOFF * 5)).await;
         false
@@ -237,7 +276,12 @@ impl EtcdAttempt<'_> {
         until: Instant,
         work: impl Future<Output = T>,
     ) -> Result<T, EtcdAttemptError> {
-        before(until, work).await.ok_or(EtcdAttemptError::Late)
+        let done = replied(self.request, self.budget, until, work).await;
+        done.ok_or(EtcdAttemptError::Late)
+    }
+
+    fn mark_unresponsive(&self) {
+        mark_unresponsive(self.request, self.budget);
     }
 
     /// Pauses before a retry; returns failures that a retry cannot fix.
@@ -245,6 +289,7 @@ impl EtcdAttempt<'_> {
         if matches!(failure, EtcdFailure::LeaseGone) {
             return Err(EtcdAttemptError::Gone);
         }
+        self.mark_unresponsive();
         let paused = self.store.connection.pause(until, failure).await;
         paused.map_err(|failure| {
             // A full database has answered.

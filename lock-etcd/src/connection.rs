@@ -37,7 +37,7 @@ struct Numbered {
 }
 
 /// The timeout of one server.
-const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a connection and its login may take; meanwhile no other one is made to that server.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(4);

@@ -10,7 +10,7 @@ use polylock_core::{
 };
 use tokio::time::Instant;
 
-use crate::acquire::{EtcdAttempt, EtcdAttemptError};
+use crate::acquire::{EtcdAttempt, EtcdAttemptError, replied};
 use crate::admin::Admin;
 use crate::config::EtcdConfig;
 use crate::error::EtcdFailure;
@@ -174,12 +174,8 @@ async fn attempt(
     budget: &TimeBudget,
 ) -> Result<Option<LockGuard>> {
     let until = budget.step();
-    let granted = before(until, store.lease_for(request, until)).await;
+    let granted = replied(request, budget, until, store.lease_for(request, until)).await;
     let Some(server_lease) = granted else {
-        // An earlier holder is no reason for one step that took too long.
-        if !budget.is_spent() {
-            budget.mark_free();
-        }
         // A lease without a key holds no lock: the outcome is known without a reply.
         return Err(budget.unserved(SILENT));
     };

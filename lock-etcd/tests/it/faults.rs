@@ -1,11 +1,13 @@
 //! Connections, servers and watches that break.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::PutOptions;
 use futures_util::future::join_all;
 use lock_testkit::network::Network;
-use lock_testkit::proxy::Direction;
+use lock_testkit::proxy::{Direction, Proxy};
+use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Request};
 use polylock_core::{
     AcquireRequest, DistributedLock, ErrorKind, LockGuard, LostReason, Mode, Released, Wait,
@@ -14,8 +16,8 @@ use polylock_etcd::{Etcd, EtcdConfig};
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, assert_error, config, granted, is_creation,
-    is_grant, is_read, is_renewal, is_revocation, is_write, key, loss, ms, open, release, renewed,
-    request, token, until, waiting,
+    is_grant, is_read, is_renewal, is_revocation, is_watch, is_write, key, loss, ms, open, release,
+    renewed, request, token, until, waiting,
 };
 
 /// A server that restarts keeps the locks that last for long enough, and tokens grow over it.
@@ -43,7 +45,7 @@ async fn a_waiter_survives_a_compaction() {
     let place = Place::new().await;
     let locks = place.counted().await;
     let guard = acquire(&*place.client().await, "a").await;
-    place.counter().hold(|path, _| path.ends_with("/Watch"));
+    place.counter().hold(is_watch);
     // It lists again of itself after a third of its ttl, which is later than the test waits.
     let waiter = waiting(&locks, request("a").with_ttl(SOON * 6));
     place.held().await;
@@ -60,6 +62,93 @@ async fn a_waiter_survives_a_compaction() {
     release(guard).await;
     let next = tokio::time::timeout(SOON, granted(waiter)).await;
     release(next.expect("it hears of the end")).await;
+}
+
+/// A watch does not report an outage. The queue of the process has one attempt for all of its waiters, which
+/// outlasts their waits.
+async fn waits_in_an_outage(wait: Duration, fail: impl FnOnce(&Proxy)) {
+    let place = Place::new().await;
+    let proxy = Proxy::of_bytes(place.counter().port());
+    let behind = config(&[proxy.port()], place.prefix());
+    // A list under way outlasts the waits.
+    let patient = behind.with_timeout(Duration::from_secs(60));
+    let locks = open(patient.expect("it is in range")).await;
+    let inner: Arc<dyn DistributedLock> = Arc::<Etcd>::clone(&locks);
+    let queue = Arc::new(LocalQueue::new(inner));
+    let other = place.client().await;
+    let mut holders = Vec::new();
+    for name in ["a", "b"] {
+        holders.push(other.acquire(&long(name)).await.expect("it is free"));
+    }
+    let within = |name| long(name).with_wait(Wait::AtMost(wait));
+    let waiters = [waiting(&locks, within("a")), waiting(&queue, within("b"))];
+    until("both watch", async || place.counter().seen(is_watch) >= 2).await;
+    fail(&proxy);
+    for waiter in waiters {
+        let refused = waiter.await.expect("no panic");
+        let error = refused.expect_err("two holders");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    proxy.cut();
+    proxy.resume(Direction::Both);
+    proxy.accept();
+    for (holder, name) in holders.into_iter().zip(["a", "b"]) {
+        release(holder).await;
+        place.assert_nothing_left(&[&locks], name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_ends_in_an_outage_is_no_contention() {
+    let fail = |proxy: &Proxy| {
+        proxy.refuse();
+        proxy.cut();
+    };
+    waits_in_an_outage(SOON, fail).await;
+}
+
+/// The client pings a silent server after 10 s, and waits 2 s for the reply.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_ends_in_silence_is_no_contention() {
+    waits_in_an_outage(SOON * 2, |proxy| proxy.hold(Direction::Both)).await;
+}
+
+/// The waiter hears nothing of the outage before the end of its wait: the proxy replies to its pings.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_ends_on_the_watch_of_a_silent_server_is_no_contention() {
+    let server = EtcdServer::start(EtcdOptions::default());
+    let place = Place::of(&server).await;
+    let (locks, other) = (place.counted().await, place.client().await);
+    let holder = other.acquire(&long("a")).await.expect("it is free");
+    let waiter = waiting(&locks, long("a").with_wait(Wait::AtMost(SOON)));
+    until("it watches", async || place.counter().seen(is_watch) >= 1).await;
+    server.stop();
+    let refused = waiter.await.expect("no panic");
+    let error = refused.expect_err("two holders");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.resume();
+    release(holder).await;
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+/// The list at the end of the wait takes longer than the least that an attempt has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_behind_a_holder_at_a_slow_server_ends_in_contention() {
+    let place = Place::new().await;
+    let locks = place.behind_proxy().await;
+    let other = place.client().await;
+    let holder = other.acquire(&long("a")).await.expect("it is free");
+    place.proxy().set_latency(Direction::Requests, ms(300));
+    let short = long("a").with_wait(Wait::AtMost(ms(3_000)));
+    // A busy machine may take even longer.
+    until("the reply still counts", async || {
+        let refused = locks.acquire(&short).await;
+        refused.expect_err("two holders").kind() == ErrorKind::Contended
+    })
+    .await;
+    place.proxy().set_latency(Direction::Requests, ms(0));
+    release(holder).await;
+    place.assert_nothing_left(&[&locks], "a").await;
 }
 
 /// A network that loses everything for a while costs neither the lock nor the place in the queue.

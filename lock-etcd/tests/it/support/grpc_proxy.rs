@@ -72,6 +72,10 @@ pub(crate) fn is_revocation(path: &str, _: Option<Request>) -> bool {
     path.ends_with("/LeaseRevoke")
 }
 
+pub(crate) fn is_watch(path: &str, _: Option<Request>) -> bool {
+    path.ends_with("/Watch")
+}
+
 pub(crate) fn is_read(path: &str, _: Option<Request>) -> bool {
     path.ends_with("/Range")
 }
