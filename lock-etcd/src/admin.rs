@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -35,7 +36,13 @@ impl LockAdmin for Admin {
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
-        let broken = self.0.bound(Some(key), self.0.delete_holders(key)).await?;
+        let may_be_broken = AtomicBool::new(false);
+        let broken = self.0.delete_holders(key, &may_be_broken);
+        let broken = self.0.bound(Some(key), broken).await;
+        let broken = broken.map_err(|error| match may_be_broken.into_inner() {
+            true => error.with_unknown_outcome(),
+            false => error,
+        })?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
         }
@@ -190,8 +197,13 @@ impl EtcdStore {
     }
 
     /// Deletes the keys of the present holders, and returns the lock with those whose keys it has deleted. If all
-    /// of them were gone by themselves, the next ones are present.
-    async fn delete_holders(&self, key: &LockKey) -> Result<Option<LockInfo>, EtcdFailure> {
+    /// of them were gone by themselves, the next ones are present. Sets `may_be_broken` once one of them may have
+    /// lost the lock.
+    async fn delete_holders(
+        &self,
+        key: &LockKey,
+        may_be_broken: &AtomicBool,
+    ) -> Result<Option<LockInfo>, EtcdFailure> {
         let directory = self.directory(key);
         loop {
             let contenders = self.contenders(key).await?;
@@ -203,7 +215,8 @@ impl EtcdStore {
                 .into_iter()
                 .zip(&contenders)
             {
-                if self.delete_holder(&directory, contender).await? {
+                let deleted = self.delete_holder(&directory, contender, may_be_broken);
+                if deleted.await? {
                     broken.push(holder);
                 }
             }
@@ -220,6 +233,7 @@ impl EtcdStore {
         &self,
         directory: &str,
         holder: &EtcdContender,
+        may_be_broken: &AtomicBool,
     ) -> Result<bool, EtcdFailure> {
         let path = format!("{directory}{}", holder.name);
         let is_there =
@@ -227,13 +241,20 @@ impl EtcdStore {
         let txn = Txn::new()
             .when([is_there])
             .and_then([TxnOp::delete(path, None)]);
-        let (until, mut is_in_doubt) = (self.step(), false);
+        let (until, mut is_perhaps_deleted) = (self.step(), false);
         loop {
             // To delete it once more changes nothing.
-            match self.connection.txn(txn.clone()).await {
-                Ok(done) => return Ok(done.succeeded() || is_in_doubt),
+            let done = self.connection.txn(txn.clone()).await;
+            is_perhaps_deleted |= match &done {
+                Ok(done) => done.succeeded(),
+                Err(failure) => failure.is_ambiguous(),
+            };
+            if is_perhaps_deleted {
+                may_be_broken.store(true, Ordering::Relaxed);
+            }
+            match done {
+                Ok(_) => return Ok(is_perhaps_deleted),
                 Err(failure) => {
-                    is_in_doubt |= failure.is_ambiguous();
                     self.connection.pause(until, failure).await?;
                 }
             }

@@ -1,9 +1,12 @@
 //! Breaking locks.
 
 use polylock_core::admin::LockInfo;
-use polylock_core::{Label, LockGuard};
+use polylock_core::memory::{Fault, Request};
+use polylock_core::{DistributedLock, ErrorKind, Label, LockGuard, Mode};
 
-use crate::support::{Place, acquire, admin, granted, is_release, key, release, request};
+use crate::support::{
+    Place, acquire, admin, granted, is_release, key, ms, release, request, until,
+};
 
 /// Breaks the lock `a` of its holder, which releases it before its key is deleted. Returns what was broken.
 async fn released_before(place: &Place, guard: LockGuard) -> Option<LockInfo> {
@@ -36,4 +39,37 @@ async fn a_holder_that_releases_meanwhile_is_not_said_to_be_broken() {
     assert_eq!(notes, ["next"]);
     // It may have been broken before it was granted the lock, and is granted another one then.
     drop(granted(waiter).await);
+}
+
+/// By the time that a deletion is refused, an earlier one has taken the lock from a holder: the same one, if the
+/// reply is lost, or another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_break_that_fails_after_a_deletion_has_an_unknown_outcome() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.counted().await);
+    place.counter().deny(is_release);
+    let broken = async |name: &str| {
+        let broken = admin(&*other).break_lock(&key(name), "it hangs").await;
+        let error = broken.expect_err("it is refused");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        error
+    };
+    for (name, first) in [("a", Fault::LostReply), ("b", Fault::LateReply(ms(0)))] {
+        let reader = request(name).with_mode(Mode::Shared);
+        let mut readers = Vec::new();
+        for _ in 0..2 {
+            readers.push(locks.acquire(&reader).await.expect("it is shared"));
+        }
+        place.counter().plan(Request::Release, first);
+        let error = broken(name).await;
+        assert!(error.is_outcome_unknown(), "{error}");
+        drop(readers);
+    }
+    // Without an earlier one the holder keeps the lock. On a busy machine the refusal may come too late.
+    let guard = acquire(&locks, "c").await;
+    until("the outcome is known", async || {
+        !broken("c").await.is_outcome_unknown()
+    })
+    .await;
+    release(guard).await;
 }

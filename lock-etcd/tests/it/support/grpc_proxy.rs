@@ -42,6 +42,8 @@ struct Shared {
     pass: watch::Sender<()>,
     /// The calls that a full database refuses, and whether it is full.
     quota: Mutex<Option<(Matches, bool)>>,
+    /// The transactions that the user has no right to.
+    denied: Mutex<Option<Matches>>,
 }
 
 /// Whether a call is held, by its path and the kind of its transaction.
@@ -92,6 +94,7 @@ impl GrpcProxy {
             next: Mutex::default(),
             pass: watch::channel(()).0,
             quota: Mutex::default(),
+            denied: Mutex::default(),
         });
         let (end, ended) = tokio::sync::oneshot::channel();
         let (started, port) = std::sync::mpsc::channel();
@@ -149,6 +152,11 @@ impl GrpcProxy {
     /// Ends the effect of [`fill`](Self::fill).
     pub(crate) fn make_space(&self) {
         *self.shared.quota.lock().expect("no panic") = None;
+    }
+
+    /// Refuses transactions that match and have no planned fault, as those of a user without the right.
+    pub(crate) fn deny(&self, matches: Matches) {
+        *self.shared.denied.lock().expect("no panic") = Some(matches);
     }
 
     pub(crate) fn is_holding(&self) -> bool {
@@ -244,6 +252,9 @@ async fn pass(
     let kind = TxnRequest::decode(bytes.slice(5..))?.kind();
     shared.note(&path, kind);
     let fault = shared.fault(kind);
+    if fault.is_none() && shared.is_denied(&path, kind) {
+        return refusal("7", "etcdserver: permission denied");
+    }
     if fault.is_none()
         && let Some(mut pass) = shared.held(&path, kind)
     {
@@ -287,13 +298,18 @@ async fn pass(
 
 /// The answer of a server whose database is full.
 fn no_space() -> Result<Answer, Failure> {
+    refusal("8", "etcdserver: mvcc: database space exceeded")
+}
+
+/// A refusal with a code of gRPC.
+fn refusal(code: &str, message: &str) -> Result<Answer, Failure> {
     let body: Body = Full::new(Bytes::new())
         .map_err(|never| match never {})
         .boxed();
     let answer = hyper::Response::builder()
         .header("content-type", "application/grpc")
-        .header("grpc-status", "8")
-        .header("grpc-message", "etcdserver: mvcc: database space exceeded");
+        .header("grpc-status", code)
+        .header("grpc-message", message);
     Ok(answer.body(body)?)
 }
 
@@ -322,6 +338,11 @@ impl Shared {
         let mut quota = self.quota.lock().expect("no panic");
         let (matches, is_full) = quota.as_mut()?;
         matches(path, kind).then(|| std::mem::replace(is_full, true))
+    }
+
+    fn is_denied(&self, path: &str, kind: Option<Request>) -> bool {
+        let denied = self.denied.lock().expect("no panic");
+        denied.is_some_and(|matches| matches(path, kind))
     }
 
     /// The fate of a request.
