@@ -131,6 +131,16 @@ impl GrpcProxy {
             .count()
     }
 
+    /// The calls of two kinds that have come so far, in their order: whether each is of the first kind.
+    pub(crate) fn order(&self, first: Matches, second: Matches) -> Vec<bool> {
+        let seen = self.shared.seen.lock().expect("no panic");
+        let kinds = seen.iter().filter_map(|(path, kind)| {
+            let is_first = first(path, *kind);
+            (is_first || second(path, *kind)).then_some(is_first)
+        });
+        kinds.collect()
+    }
+
     /// Plans a fault for the next transaction of this kind.
     pub(crate) fn plan(&self, request: Request, fault: Fault) {
         let mut plans = self.shared.plans.lock().expect("no panic");
