@@ -160,12 +160,14 @@ const PROGRAM: &str = "/usr/sbin/pgbouncer";
 const CONFIG: &str = "pgbouncer.ini";
 const USERS: &str = "users.txt";
 
-const DEFAULTS: [(&str, &str); 7] = [
+const DEFAULTS: [(&str, &str); 8] = [
     ("admin_users", "postgres"),
     ("auth_file", USERS),
     ("auth_type", "scram-sha-256"),
     ("listen_addr", "127.0.0.1"),
     ("max_client_conn", "500"),
+    // After a login that was cut off: 15 s by default, in which it serves no client.
+    ("server_login_retry", "1"),
     ("server_tls_sslmode", "prefer"),
     // By default PgBouncer also makes a Unix socket, which no client uses.
     ("unix_socket_dir", ""),
