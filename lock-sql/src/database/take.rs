@@ -1,11 +1,9 @@
 //! Acquires a lock.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use polylock_core::engine::{LeaseId, before};
+use polylock_core::engine::LeaseId;
 use polylock_core::{LockKey, Mode};
-use tokio::time::Instant;
 
 use super::codec::{self, Stored, whole_micros};
 use super::row::WriteBackoff;
@@ -83,7 +81,7 @@ impl DatabaseStore {
                     self.shared_leases.note(claim.id, self.engine.now());
                 }
                 if let (Ok(_), Some(_), Some(ticket)) = (&taken, late, ticket) {
-                    self.leave_queue(key, ticket, timeout).await;
+                    self.leave_queue(key, ticket);
                 }
                 return Ok(taken.map_err(|refusal| self.here(refusal, claim.mode, &stored)));
             }
@@ -127,13 +125,15 @@ impl DatabaseStore {
     }
 
     /// Frees the place of a new holder, unless another waiter has entered its slot: an entry changes no
-    /// version.
-    async fn leave_queue(&self, key: &LockKey, ticket: LeaseId, timeout: Duration) {
-        let leave = self.pool.run(&self.statements.leave_queue, on(key, ticket));
-        // The lock is held, whatever becomes of this.
-        if !matches!(before(Instant::now() + timeout, leave).await, Some(Ok(_))) {
-            tracing::debug!("a place in the queue is left to end");
-        }
+    /// version. In the background, because the lease has begun.
+    fn leave_queue(&self, key: &LockKey, ticket: LeaseId) {
+        let (pool, values) = (Arc::clone(&self.pool), on(key, ticket));
+        let leave = Arc::clone(&self.statements.leave_queue);
+        self.engine.spawn(async move {
+            if let Err(failure) = pool.ask(&leave, values).await {
+                tracing::debug!(cause = %failure.cause, "a place in the queue is left to end");
+            }
+        });
     }
 
     async fn take_free(

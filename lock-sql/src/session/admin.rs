@@ -136,10 +136,25 @@ async fn inspect(
 
 /// Ends the sessions of all holders, after recording whose lock was broken. Returns the lock with those whose
 /// sessions it has ended. If all of them had released it by themselves, the next ones are present.
-async fn break_lock(
+pub(super) async fn break_lock(
     context: &SessionContext,
     key: &LockKey,
     reason: &str,
+) -> Result<Option<LockInfo>, SqlFailure> {
+    let mut is_in_doubt = false;
+    let broken = end_holders(context, key, reason, &mut is_in_doubt).await;
+    broken.map_err(|failure| SqlFailure {
+        outcome_unknown: failure.outcome_unknown || is_in_doubt,
+        ..failure
+    })
+}
+
+/// `is_in_doubt` says that a session may have been ended by then.
+async fn end_holders(
+    context: &SessionContext,
+    key: &LockKey,
+    reason: &str,
+    is_in_doubt: &mut bool,
 ) -> Result<Option<LockInfo>, SqlFailure> {
     loop {
         let Some(mut seen) = inspect(context, key).await? else {
@@ -161,7 +176,7 @@ async fn break_lock(
             .into_iter()
             .zip(&seen.sessions)
         {
-            if terminate(context, key, session).await? {
+            if terminate(context, key, session, is_in_doubt).await? {
                 seen.info.holders.push(holder);
                 ended.push(session);
             }
@@ -187,6 +202,7 @@ async fn terminate(
     context: &SessionContext,
     key: &LockKey,
     session: &ListedSession,
+    is_in_doubt: &mut bool,
 ) -> Result<bool, SqlFailure> {
     // It may have released the lock since it was read, and hold others.
     if !is_alive(context, key, session).await? {
@@ -198,11 +214,15 @@ async fn terminate(
         .with(Args::BEGAN, session.began);
     let is_postgres = context.target.config.server.is_postgres();
     let failure = match context.control(&context.statements.terminate, args).await {
-        // It has checked once more whether the session holds the lock.
-        Ok(answer) if is_postgres => return Ok(answer.int(0) == Some(1)),
-        Ok(_) => return Ok(true),
+        Ok(answer) => {
+            // PostgreSQL has checked once more whether the session holds the lock.
+            let is_ended = !is_postgres || answer.int(0) == Some(1);
+            *is_in_doubt |= is_ended;
+            return Ok(is_ended);
+        }
         Err(failure) => failure,
     };
+    *is_in_doubt |= failure.outcome_unknown;
     // It may have ended by itself meanwhile.
     match is_alive(context, key, session).await? {
         true => Err(failure),

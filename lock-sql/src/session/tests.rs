@@ -8,13 +8,14 @@ use lock_testkit::locks::until;
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
 use polylock_core::admin::LockAdmin as _;
 use polylock_core::engine::{Engine, LeaseId};
-use polylock_core::{AcquireRequest, LockKey, LockUrl, Mode, Released, Wait};
+use polylock_core::{AcquireRequest, LockGuard, LockKey, LockUrl, Mode, Released, Wait};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::SqlSessions;
 use super::actor::{self, Actor, HeldSessionLock};
+use super::admin::break_lock;
 use super::args::Args;
 use super::handle::{SessionCommand, SessionHandle, SessionRequest};
 use super::record::RECORD_AFTER;
@@ -52,6 +53,16 @@ fn urls(parameters: &[&str]) -> Vec<String> {
 
 fn request(name: &str, wait: Wait) -> AcquireRequest {
     AcquireRequest::new(LockKey::new(name).unwrap()).with_wait(wait)
+}
+
+/// The guard of a lock whose holder others see.
+async fn recorded(here: &SqlSessions) -> LockGuard {
+    let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
+    until("the holder is recorded", async || {
+        here.inspect(guard.key()).await.unwrap().is_some()
+    })
+    .await;
+    guard
 }
 
 /// A session that nothing serves yet, and that holds a lock as far as it knows.
@@ -158,12 +169,7 @@ async fn a_shutdown_waits_for_the_records_of_released_locks() {
     for url in urls(&["mode=advisory&timeout=20s"]) {
         let (here, there) = (open(&url).await, open(&url).await);
         let other = async |text: &str| run(&there, text, Args::new()).await;
-        let key = LockKey::new("k").unwrap();
-        let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
-        until("the holder is recorded", async || {
-            here.inspect(&key).await.unwrap().is_some()
-        })
-        .await;
+        let guard = recorded(&here).await;
         other("BEGIN; SELECT id FROM polylock_locks WHERE kind = 4 FOR UPDATE").await;
         assert_eq!(guard.release().await.unwrap(), Released::Clean);
         let is_done = here.shutdown(Duration::from_millis(100)).await;
@@ -182,14 +188,9 @@ async fn a_holder_that_releases_meanwhile_is_not_said_to_be_broken() {
         let url = format!("{database}?mode=advisory&timeout=20s");
         let (here, there) = (open(&url).await, open(&url).await);
         let other = async |text: &str| run(&there, text, Args::new()).await;
-        let key = LockKey::new("k").unwrap();
-        let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
-        until("the holder is recorded", async || {
-            here.inspect(&key).await.unwrap().is_some()
-        })
-        .await;
+        let guard = recorded(&here).await;
         other("BEGIN; SELECT id FROM polylock_locks WHERE kind = 4 FOR UPDATE").await;
-        let operator = open(&url).await;
+        let (operator, key) = (open(&url).await, guard.key().clone());
         let (broken, ()) = tokio::join!(operator.break_lock(&key, "why"), async {
             until_blocked(&database).await;
             assert_eq!(guard.release().await.unwrap(), Released::Clean);
@@ -197,6 +198,23 @@ async fn a_holder_that_releases_meanwhile_is_not_said_to_be_broken() {
         });
         assert_eq!(broken.unwrap(), None, "{database}");
     }
+}
+
+/// The server refuses to say whether the session that was ended is gone.
+#[tokio::test]
+async fn a_break_that_fails_after_it_ended_a_session_has_an_unknown_outcome() {
+    let url = PostgresServer::shared().database() + "?mode=advisory";
+    let here = open(&url).await;
+    let guard = recorded(&here).await;
+    run(&here, "CREATE SEQUENCE calls", Args::new()).await;
+    let SqlSessions { context, .. } = open(&url).await;
+    let mut context = Arc::into_inner(context).expect("no session has it");
+    // It is alive at the first call, and the second one divides by zero.
+    context.statements.alive = Sql::new("SELECT (1 / (2 - nextval('calls')))::bigint");
+    let broken = break_lock(&context, guard.key(), "why").await;
+    let failure = broken.expect_err("the second call is refused");
+    assert!(failure.outcome_unknown, "{}", failure.cause);
+    guard.lost().await;
 }
 
 /// A holder that has lost its session, and does not know it yet, draws no tokens to hand the lock

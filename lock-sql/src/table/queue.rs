@@ -61,8 +61,11 @@ impl LockRows {
         let mine = self.waiters(ctx).find(|(_, waiter)| waiter.id == ticket);
         match mine {
             Some((_, waiter)) => waiter.ends(ctx).since(ctx.moment) < TICKET / 2,
-            // Exclusive waiters need places too.
-            None if shares => claim.is_notified && self.queue_len(ctx) < MAX_WAITERS / 2,
+            // A place is kept, and exclusive waiters need places too.
+            None if shares => {
+                let is_kept = claim.is_queued && self.find(ticket).is_some();
+                is_kept || claim.is_notified && self.queue_len(ctx) < MAX_WAITERS / 2
+            }
             None => match self.queue_len(ctx) {
                 // A notification that came too late is a lost race; a place is kept.
                 0 => claim.queues || claim.is_notified || claim.is_queued,
@@ -304,6 +307,25 @@ mod tests {
         assert_eq!(lock.queue_len(&later(1)), MAX_WAITERS / 2);
         take(&mut lock, &queued(50), &later(1)).unwrap_err();
         assert_eq!(lock.queue_len(&later(1)), MAX_WAITERS / 2 + 1);
+    }
+
+    #[test]
+    fn a_shared_request_that_is_late_keeps_its_place() {
+        let mut lock = LockRows::default();
+        take(&mut lock, &queued(1), &later(0)).unwrap();
+        take(&mut lock, &notified_reader(4), &later(1)).unwrap_err();
+        for n in 10..20 {
+            take(&mut lock, &queued(n), &later(900)).unwrap_err();
+        }
+        let polling = SqlClaim {
+            is_queued: true,
+            ..reader(4)
+        };
+        // Without a notification, and after its place has expired.
+        take(&mut lock, &polling, &later(1100)).unwrap_err();
+        lock.release(id(1), &later(1101));
+        assert!(take(&mut lock, &queued(10), &later(1102)).is_err());
+        take(&mut lock, &polling, &later(1103)).unwrap();
     }
 
     #[test]

@@ -53,6 +53,16 @@ async fn line(
     (clients, line)
 }
 
+/// Waiters of one client, in the order of their arrival.
+async fn line_of(locks: &Arc<ZooKeeper>, count: usize) -> Vec<JoinHandle<Result<LockGuard>>> {
+    let mut line = Vec::new();
+    for n in 0..count {
+        line.push(waiting(locks, patient()));
+        waiters(locks, n + 1).await;
+    }
+    line
+}
+
 /// Waits until no more requests and events come.
 async fn quiet(place: &Counted) {
     let mut last = place.count();
@@ -176,11 +186,7 @@ async fn a_watch_of_an_administrator_reads_the_nodes_of_holders() {
     let place = Counted::start();
     let (locks, other) = (place.client().await, place.uncounted().await);
     let first = take(&other, "a").await;
-    let mut line = Vec::new();
-    for n in 0..5 {
-        line.push(waiting(&other, patient()));
-        waiters(&other, n + 1).await;
-    }
+    let line = line_of(&other, 5).await;
     let admin = admin(&locks);
     let named = || (place.named("GETCHILDREN"), place.named("GETDATA"));
     let before = named();
@@ -208,11 +214,7 @@ async fn an_inspection_reads_each_contender_and_a_record_costs_two_requests() {
     let place = Counted::start();
     let (locks, other) = (place.client().await, place.uncounted().await);
     let first = take(&other, "a").await;
-    let mut line = Vec::new();
-    for n in 0..5 {
-        line.push(waiting(&other, patient()));
-        waiters(&other, n + 1).await;
-    }
+    let line = line_of(&other, 5).await;
     let before = place.count();
     assert!(seen(&locks, "a").await.is_some());
     // A sync, a list, and the nodes of the holder and of the waiters.
