@@ -36,8 +36,12 @@ pub(crate) enum EtcdAttemptError {
     Refused,
 }
 
-/// How long after the end of a wait the reply to the last list may still arrive.
+/// How long after the end of a wait the reply to one more request may still arrive.
 const REPLY_GRACE: Duration = Duration::from_secs(1);
+
+/// The same for a renewal, which needs up to three replies, one after the other: to the opening of the stream,
+/// to the keep-alive, and to the read.
+const RENEWAL_GRACE: Duration = Duration::from_secs(2);
 
 /// Bounds work that needs a reply. Without one in the time of a server, an outage may hide that the lock is free
 /// by now.
@@ -88,7 +92,7 @@ impl EtcdAttempt<'_> {
                     let is_over = renewals_until.is_some_and(|until| until <= Instant::now());
                     if is_due && !is_over {
                         renewals_until = renewals_until.or_else(|| Some(self.budget.step()));
-                        listing = self.list(true, self.budget.step()).await?;
+                        listing = self.list(true).await?;
                         is_fresh = true;
                         continue;
                     }
@@ -106,7 +110,7 @@ impl EtcdAttempt<'_> {
             (has_waited, is_fresh, renewals_until) = (true, false, None);
             listing = match next.filter(|_| has_ended) {
                 Some(next) => next,
-                None => self.list(false, self.reply_deadline()).await?,
+                None => self.list(false).await?,
             };
         }
     }
@@ -137,7 +141,7 @@ impl EtcdAttempt<'_> {
 
     /// Notifies the next permit waiter, which watches the key of this one.
     async fn tell_next_permit(&self, lease: &Arc<ServerLease>) -> Result<(), EtcdAttemptError> {
-        let until = self.budget.step();
+        let until = self.reply_deadline(REPLY_GRACE);
         loop {
             match self.until(until, self.lease.write(lease)).await? {
                 Ok(LeaseState::Held) => return Ok(()),
@@ -153,19 +157,24 @@ impl EtcdAttempt<'_> {
         lease.is_none_or(|lease| lease.is_retired() || lease.age() >= part(lease.ttl))
     }
 
-    /// Until when a waiter that has seen a holder waits for a list. A reply that comes soon after the end of the
-    /// wait still tells contention from an outage.
-    fn reply_deadline(&self) -> Instant {
+    /// Until when a contender in the queue waits for replies. Those that come soon after the end of its wait still
+    /// count: they tell contention from an outage, and a grant needs them.
+    fn reply_deadline(&self, grace: Duration) -> Instant {
         let now = Instant::now();
         let until = now + self.store.config.timeout;
         let deadline = self.budget.deadline();
-        deadline.map_or(until, |end| until.min(end.max(now) + REPLY_GRACE))
+        let deadline = deadline.filter(|_| self.request.wait().waits());
+        deadline.map_or(until, |end| until.min(end.clamp(now, until) + grace))
     }
 
     /// Lists the directory, and renews the lease of etcd, if that is due at least.
-    async fn list(&self, renews: bool, until: Instant) -> Result<ContenderList, EtcdAttemptError> {
+    async fn list(&self, renews: bool) -> Result<ContenderList, EtcdAttemptError> {
         let directory = self.lease.directory.as_str();
         let renews = renews || self.is_older_than(renewal_interval);
+        let until = self.reply_deadline(match renews {
+            true => RENEWAL_GRACE,
+            false => REPLY_GRACE,
+        });
         if renews {
             // It looks at all locks of this client: too much for the other listings of many waiters.
             self.store.retire_ended();

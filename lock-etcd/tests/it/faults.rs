@@ -10,14 +10,15 @@ use lock_testkit::proxy::{Direction, Proxy};
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Request};
 use polylock_core::{
-    AcquireRequest, DistributedLock, ErrorKind, LockGuard, LostReason, Mode, Released, Wait,
+    AcquireRequest, DistributedLock, ErrorKind, LockGuard, LostReason, Mode, Released, Renewal,
+    Wait,
 };
 use polylock_etcd::{Etcd, EtcdConfig};
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, assert_error, config, granted, is_creation,
-    is_grant, is_read, is_renewal, is_revocation, is_watch, is_write, key, loss, ms, open, release,
-    renewed, request, token, until, waiting,
+    is_grant, is_read, is_renewal, is_revocation, is_watch, is_write, key, loss, ms, open, permits,
+    release, renewed, request, token, until, waiting,
 };
 
 /// A server that restarts keeps the locks that last for long enough, and tokens grow over it.
@@ -148,6 +149,44 @@ async fn a_wait_behind_a_holder_at_a_slow_server_ends_in_contention() {
     .await;
     place.proxy().set_latency(Direction::Requests, ms(0));
     release(holder).await;
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+/// The last list shows that the waiter holds the lock, at the end of its wait. What follows takes longer than the
+/// least that an attempt has: the renewal of a lock that is renewed by hand, and the write of a permit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_ends_with_a_grant_at_a_slow_server_is_granted() {
+    let place = Place::new().await;
+    let proxy = Proxy::of_bytes(place.counter().port());
+    let locks = open(config(&[proxy.port()], place.prefix())).await;
+    let other = place.client().await;
+    let by_hand = long("a").with_renewal(Renewal::Manual);
+    for request in [by_hand, long("a").with_mode(permits(1))] {
+        let short = request.clone().with_wait(Wait::AtMost(ms(2_000)));
+        // A busy machine may take even longer.
+        until("the replies still count", async || {
+            let holder = other.acquire(&request).await.expect("it is free");
+            proxy.set_latency(Direction::Requests, ms(300));
+            place.counter().hold(is_read);
+            let waiter = waiting(&locks, short.clone());
+            until("the last list is held", async || {
+                place.counter().is_holding() || waiter.is_finished()
+            })
+            .await;
+            release(holder).await;
+            place.counter().pass();
+            let acquired = waiter.await.expect("no panic");
+            proxy.set_latency(Direction::Requests, ms(0));
+            match acquired {
+                Ok(guard) => {
+                    release(guard).await;
+                    true
+                }
+                Err(_) => false,
+            }
+        })
+        .await;
+    }
     place.assert_nothing_left(&[&locks], "a").await;
 }
 
