@@ -1,9 +1,12 @@
-//! The queue of exclusive waiters. Where a release sends notifications, a waiter queues only behind others,
-//! and after a lost race. After a lost race against an exclusive holder, shared requests and permits queue as
-//! well: they acquire the lock as without a place, but no exclusive waiter behind them does.
+//! The queue of the waiters for a lock: one row for each, in the order of arrival.
 //!
-//! A waiter has a row with its order of arrival, and renews it while it waits. No later waiter overtakes
-//! it during that time; the row of a dead waiter expires soon.
+//! An exclusive waiter that polls queues at once. One that is notified of releases queues only if others have
+//! a place, or after a lost race: another client was faster than its notification. A shared request or a
+//! permit queues only after it has lost a race to an exclusive holder. Its place keeps back the exclusive
+//! waiters behind it; to acquire the lock, it need not be the first in the queue.
+//!
+//! A waiter renews its row while it waits. No later waiter overtakes it during that time; the row of a dead
+//! waiter expires soon.
 
 use std::time::Duration;
 
