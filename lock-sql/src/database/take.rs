@@ -1,9 +1,11 @@
 //! Acquires a lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use polylock_core::engine::LeaseId;
 use polylock_core::{LockKey, Mode};
+use tokio::time::Instant;
 
 use super::codec::{self, Stored, whole_micros};
 use super::row::WriteBackoff;
@@ -31,6 +33,7 @@ impl DatabaseStore {
             true => WriteBackoff::urgent(timeout),
             false => WriteBackoff::within(timeout),
         };
+        let begun = Instant::now();
         let (mut is_made, mut place) = (false, None);
         let take = match (claim.is_queued, claim.is_notified) {
             _ if shares => None,
@@ -85,14 +88,13 @@ impl DatabaseStore {
                 }
                 return Ok(taken.map_err(|refusal| self.here(refusal, claim.mode, &stored)));
             }
-            match again.wait(&self.engine).await {
-                Err(_) if claim.waits => {
-                    let ahead = taken.err().and_then(|refusal| refusal.ahead).or(place);
-                    let until = self.engine.now();
-                    return Ok(Err(LockRefusal { until, ahead }));
-                }
-                waited => waited?,
+            let waited = again.wait(&self.engine).await;
+            if claim.waits && (waited.is_err() || begun.elapsed() >= WRITE_TIMEOUT) {
+                let ahead = taken.err().and_then(|refusal| refusal.ahead).or(place);
+                let until = self.engine.now();
+                return Ok(Err(LockRefusal { until, ahead }));
             }
+            waited?;
         }
     }
 
@@ -203,3 +205,7 @@ impl DatabaseStore {
         LockRefusal { until, ahead }
     }
 }
+
+/// How long a waiter repeats a write that others were faster than. Then it polls again: a poll without a
+/// result for a second counts as one without a reply.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(250);

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use lock_testkit::locks::until;
 use lock_testkit::servers::{MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer};
 use polylock_core::engine::Engine;
-use polylock_core::{AcquireRequest, Fencing, LockGuard, Mode, Wait};
+use polylock_core::{AcquireRequest, ErrorKind, Fencing, LockGuard, Mode, Wait};
 use tokio::task::JoinHandle;
 
 use super::doubt::until_blocked;
@@ -247,6 +247,32 @@ async fn a_shared_request_that_lost_a_race_is_ahead_of_later_exclusive_waiters()
     .await;
     client.release("k", 2).await;
     assert!(take(&writer).await, "it is the first");
+}
+
+/// The server replies to each write that other clients were faster.
+#[tokio::test]
+async fn a_wait_that_ends_while_others_are_faster_is_contention() {
+    let url = PostgresServer::shared().database();
+    let (client, leases) = (Client::open(&url, "").await, leases(&url, "").await);
+    client.take("k", 1, ALONE).await.unwrap();
+    client.release("k", 1).await;
+    // As if the version had changed, each time.
+    for statement in [
+        "CREATE FUNCTION skipped() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+        "CREATE TRIGGER skipped BEFORE INSERT ON polylock_locks FOR EACH ROW \
+         EXECUTE FUNCTION skipped()",
+    ] {
+        client.sql(statement).await;
+    }
+    let reader = request("k").with_mode(Mode::Shared);
+    let reader = reader.with_wait(Wait::AtMost(Duration::from_secs(1)));
+    // On a busy machine the last reply may come too late.
+    until("it is contention", async || {
+        let refused = leases.acquire(&reader).await;
+        let error = refused.expect_err("nothing is written");
+        error.kind() == ErrorKind::Contended
+    })
+    .await;
 }
 
 #[tokio::test]
