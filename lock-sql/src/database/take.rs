@@ -12,7 +12,7 @@ use super::row::WriteBackoff;
 use super::{DatabaseStore, drawn, on};
 use crate::error::SqlFailure;
 use crate::store::AcquireResult;
-use crate::table::{CLAIM, LockRefusal, SqlClaim, TICKET, TokenRange, is_sharing};
+use crate::table::{CLAIM, LockRefusal, MAX_WAITERS, SqlClaim, TICKET, TokenRange, is_sharing};
 use crate::wire::{QueryResult, Sql, SqlValue};
 
 impl DatabaseStore {
@@ -74,8 +74,8 @@ impl DatabaseStore {
             if let (Err(refusal), Some(ticket)) = (&mut taken, ticket)
                 && stored.lock.is_ticket_due(claim, &stored.ctx)
             {
-                self.enqueue(key, ticket, &stored).await?;
-                let others = stored.lock.queue_len(&stored.ctx);
+                self.enqueue(key, (ticket, claim.mode), &stored).await?;
+                let others = stored.lock.queue_len(&stored.ctx).min(MAX_WAITERS - 1);
                 refusal.ahead = refusal.ahead.or(Some(others));
                 place = refusal.ahead;
             }
@@ -103,10 +103,10 @@ impl DatabaseStore {
     async fn enqueue(
         &self,
         key: &LockKey,
-        ticket: LeaseId,
+        (ticket, mode): (LeaseId, Mode),
         stored: &Stored,
     ) -> Result<(), SqlFailure> {
-        let slot = stored.lock.place(ticket, &stored.ctx);
+        let slot = stored.lock.place(ticket, mode, &stored.ctx);
         let (name, ttl) = (SqlValue::from(key.as_bytes()), whole_micros(TICKET));
         if let Some(note) = &self.statements.note_queue {
             let values = vec![name.clone(), SqlValue::from(ttl)];

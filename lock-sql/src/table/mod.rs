@@ -76,8 +76,8 @@ pub(crate) fn is_sharing(mode: Mode) -> bool {
 pub(crate) struct LockRefusal {
     /// When its lease ends, unless it releases or renews.
     pub(crate) until: Moment,
-    /// How many waiters are ahead of this one in the queue, if it has a place. If it found the queue
-    /// full: the length of the queue.
+    /// How many waiters are ahead of this one in the queue, if it has a place, but less than
+    /// [`MAX_WAITERS`]. If it found the queue full: the length of the queue.
     pub(crate) ahead: Option<usize>,
 }
 

@@ -7,9 +7,13 @@
 //!
 //! A waiter renews its row while it waits. No later waiter overtakes it during that time; the row of a dead
 //! waiter expires soon.
+//!
+//! Each of the two kinds has its own slots, so that neither leaves the other without a place.
 
+use std::ops::Range;
 use std::time::Duration;
 
+use polylock_core::Mode;
 use polylock_core::engine::LeaseId;
 
 use super::lock_rows::LockRows;
@@ -44,7 +48,9 @@ impl LockRows {
             let mut waiters: Vec<_> = self.waiters(ctx).map(|(_, waiter)| waiter).collect();
             waiters.sort_by_key(|waiter| waiter.token);
             let mine = waiters.iter().position(|waiter| waiter.id == ticket);
-            let has_none = waiters.len() >= MAX_WAITERS && !is_sharing(claim.mode);
+            // A waiter with a place has to renew it in time, however many are ahead of it.
+            let mine = mine.map(|ahead| ahead.min(MAX_WAITERS - 1));
+            let has_none = !is_sharing(claim.mode) && !self.has_room(claim.mode, ctx);
             mine.or_else(|| has_none.then_some(waiters.len()))
         });
         LockRefusal { ahead, ..refusal }
@@ -64,17 +70,24 @@ impl LockRows {
         let mine = self.waiters(ctx).find(|(_, waiter)| waiter.id == ticket);
         match mine {
             Some((_, waiter)) => waiter.ends(ctx).since(ctx.moment) < TICKET / 2,
-            // A place is kept, and exclusive waiters need places too.
+            // A place is kept.
             None if shares => {
                 let is_kept = claim.is_queued && self.find(ticket).is_some();
-                is_kept || claim.is_notified && self.queue_len(ctx) < MAX_WAITERS / 2
+                is_kept || claim.is_notified && self.has_room(claim.mode, ctx)
             }
             None => match self.queue_len(ctx) {
                 // A notification that came too late is a lost race; a place is kept.
                 0 => claim.queues || claim.is_notified || claim.is_queued,
-                waiters => waiters < MAX_WAITERS,
+                _ => self.has_room(claim.mode, ctx),
             },
         }
+    }
+
+    /// Whether a waiter in this mode finds a place.
+    fn has_room(&self, mode: Mode, ctx: &ReadContext) -> bool {
+        let slots = slots(mode);
+        let taken = self.waiters(ctx).filter(|(slot, _)| slots.contains(slot));
+        taken.count() < slots.len()
     }
 
     /// How many waiters have a place.
@@ -87,7 +100,7 @@ impl LockRows {
         let Some(ticket) = claim.ticket.filter(|_| self.is_ticket_due(claim, ctx)) else {
             return;
         };
-        let slot = self.place(ticket, ctx);
+        let slot = self.place(ticket, claim.mode, ctx);
         let mine = self.places(ctx).find(|(_, waiter)| waiter.id == ticket);
         let token = mine.map(|(_, waiter)| waiter.token).unwrap_or_else(|| {
             let tokens = self.places(ctx).map(|(_, waiter)| waiter.token);
@@ -109,18 +122,19 @@ impl LockRows {
 
     /// The slot of a waiter, or one for it. An expired place goes to another waiter only if all others are
     /// taken: its waiter may be late. The one that expired first goes first.
-    pub(crate) fn place(&self, ticket: LeaseId, ctx: &ReadContext) -> u32 {
-        let left: Vec<_> = self.places(ctx).map(|(slot, _)| slot).collect();
-        let mut slots = (QUEUE..).take(MAX_WAITERS);
+    pub(crate) fn place(&self, ticket: LeaseId, mode: Mode, ctx: &ReadContext) -> u32 {
+        let mut slots = slots(mode);
+        let first = slots.start;
+        let places = self.places(ctx).filter(|(slot, _)| slots.contains(slot));
+        let left: Vec<_> = places.map(|(slot, it)| (it.ends(ctx), slot)).collect();
         let expired = || {
-            let places = self.places(ctx).map(|(slot, it)| (it.ends(ctx), slot));
-            let first = places.filter(|(end, _)| *end <= ctx.moment).min();
-            first.map(|(_, slot)| slot)
+            let expired = left.iter().filter(|(end, _)| *end <= ctx.moment).min();
+            expired.map(|(_, slot)| *slot)
         };
         let mine = self.find(ticket);
-        mine.or_else(|| slots.find(|slot| !left.contains(slot)))
+        mine.or_else(|| slots.find(|slot| left.iter().all(|(_, taken)| taken != slot)))
             .or_else(expired)
-            .unwrap_or(QUEUE)
+            .unwrap_or(first)
     }
 
     /// The slot of a waiter whose place has expired or soon will, so that another waiter may enter it.
@@ -137,6 +151,15 @@ impl LockRows {
     }
 }
 
+/// The slots of waiters in this mode. Those that share the lock have some of their own, or exclusive waiters
+/// that never pause would leave them none.
+fn slots(mode: Mode) -> Range<u32> {
+    match is_sharing(mode) {
+        true => SHARED_QUEUE..SHARED_QUEUE + MAX_SHARED_WAITERS,
+        false => QUEUE..SHARED_QUEUE,
+    }
+}
+
 /// How long the place of a waiter lasts without a renewal. The waiter polls several times as often.
 pub(crate) const TICKET: Duration = Duration::from_secs(1);
 
@@ -144,8 +167,14 @@ pub(crate) const TICKET: Duration = Duration::from_secs(1);
 /// set back.
 pub(crate) const FAR: Duration = Duration::from_secs(2);
 
-/// Further waiters have no place, to limit the cost of a poll.
+/// Further exclusive waiters have no place, to limit the cost of a poll.
 pub(crate) const MAX_WAITERS: usize = 16;
+
+/// The same for waiters that share the lock.
+const MAX_SHARED_WAITERS: u32 = 8;
+
+/// The first slot of waiters that share the lock.
+const SHARED_QUEUE: u32 = QUEUE + MAX_WAITERS as u32;
 
 #[cfg(test)]
 mod tests {
@@ -310,6 +339,31 @@ mod tests {
         assert_eq!(lock.queue_len(&later(1)), MAX_WAITERS / 2);
         take(&mut lock, &queued(50), &later(1)).unwrap_err();
         assert_eq!(lock.queue_len(&later(1)), MAX_WAITERS / 2 + 1);
+    }
+
+    #[test]
+    fn exclusive_waiters_leave_places_to_shared_requests() {
+        let mut lock = LockRows::default();
+        take(&mut lock, &queued(1), &later(0)).unwrap();
+        for n in 10..40 {
+            take(&mut lock, &queued(n), &later(1)).unwrap_err();
+        }
+        take(&mut lock, &notified_reader(4), &later(2)).unwrap_err();
+        assert_eq!(lock.queue_len(&later(2)), MAX_WAITERS + 1);
+        let refused = take(&mut lock, &reader(4), &later(3)).unwrap_err();
+        // It polls often enough to renew its place, and exclusive waiters without one seldom.
+        assert_eq!(refused.ahead, Some(MAX_WAITERS - 1));
+        let no_place = take(&mut lock, &queued(39), &later(3)).unwrap_err();
+        assert_eq!(no_place.ahead, Some(MAX_WAITERS + 1));
+        // Those that came earlier are served, and another one comes.
+        for n in 10..40 {
+            lock.dequeue(id(100 + n), &later(4));
+        }
+        take(&mut lock, &queued(50), &later(5)).unwrap_err();
+        assert_eq!(lock.queue_len(&later(5)), 2);
+        lock.release(id(1), &later(6));
+        assert!(take(&mut lock, &queued(50), &later(7)).is_err());
+        take(&mut lock, &reader(4), &later(8)).unwrap();
     }
 
     #[test]

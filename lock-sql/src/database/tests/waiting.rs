@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use super::locked::begin;
 use super::{ALONE, Client, claim, id, key};
 use crate::leases::Leases;
 use crate::store::{LeaseStore as _, Pace};
-use crate::table::SqlClaim;
+use crate::table::{MAX_WAITERS, SqlClaim};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -201,6 +202,20 @@ async fn a_waiter_that_enters_meanwhile_keeps_the_lock_queued() {
 /// An exclusive waiter needs one statement after a notification, and a shared request two.
 #[tokio::test]
 async fn a_shared_request_that_lost_a_race_is_ahead_of_later_exclusive_waiters() {
+    is_ahead_of_later_exclusive_waiters(Mode::Shared, 0).await;
+}
+
+#[tokio::test]
+async fn exclusive_waiters_leave_places_to_shared_requests_and_permits() {
+    let limit = NonZeroU32::MIN;
+    for mode in [Mode::Shared, Mode::Permit { limit }] {
+        // With the later one, all that may have a place.
+        is_ahead_of_later_exclusive_waiters(mode, MAX_WAITERS - 1).await;
+    }
+}
+
+/// Exclusive waiters enter the queue, so many of them before the request, and leave it before the release.
+async fn is_ahead_of_later_exclusive_waiters(mode: Mode, earlier: usize) {
     let url = PostgresServer::shared().database();
     let (client, name) = (Client::open(&url, "").await, key("k"));
     let notified = |n: u8, mode| SqlClaim {
@@ -214,7 +229,13 @@ async fn a_shared_request_that_lost_a_race_is_ahead_of_later_exclusive_waiters()
         let taken = client.store.take(&name, claim.clone()).await;
         taken.expect("an answer").is_ok()
     };
-    let (reader, writer) = (notified(2, Mode::Shared), notified(3, ALONE));
+    let (reader, writer) = (notified(2, mode), notified(3, ALONE));
+    let earlier: Vec<_> = (10..).take(earlier).map(|n| notified(n, ALONE)).collect();
+    let leave = async |waiter: &SqlClaim| {
+        let ticket = waiter.ticket.expect("it queues");
+        let left = client.store.dequeue(&name, ticket).await;
+        left.expect("an answer");
+    };
     // No place may last longer.
     let last = "UPDATE polylock_locks SET expires_at =
         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 1900000 WHERE slot > 1000000";
@@ -222,8 +243,16 @@ async fn a_shared_request_that_lost_a_race_is_ahead_of_later_exclusive_waiters()
     let lasts = Duration::from_millis(1600);
     until("the machine is fast enough for the places", async || {
         assert!(client.take("k", 1, ALONE).await.is_some());
+        for waiter in &earlier {
+            assert!(!take(waiter).await, "it is held");
+        }
+        client.sql(last).await;
         assert!(!take(&reader).await && !take(&writer).await);
-        assert_eq!(client.number(QUEUED).await, 2);
+        let queued = usize::try_from(client.number(QUEUED).await);
+        assert_eq!(queued, Ok(earlier.len() + 2), "{mode:?}");
+        for waiter in &earlier {
+            leave(waiter).await;
+        }
         let begun = Instant::now();
         client.sql(last).await;
         client.release("k", 1).await;
@@ -238,9 +267,7 @@ async fn a_shared_request_that_lost_a_race_is_ahead_of_later_exclusive_waiters()
         }
         for (n, waiter) in [(2, &reader), (3, &writer)] {
             client.release("k", n).await;
-            let ticket = waiter.ticket.expect("it queues");
-            let left = client.store.dequeue(&name, ticket).await;
-            left.expect("an answer");
+            leave(waiter).await;
         }
         false
     })
