@@ -247,16 +247,20 @@ impl LockGuard {
     pub async fn renew_for(&self, ttl: Duration) -> Result<()> {
         let hold = self.hold();
         self.ensure_held()?;
-        let extend = |hold: &Arc<HeldLease>| {
-            let ttl = hold.extend_to(ttl)?;
-            Ok(ask_to_renew(Arc::clone(hold), ttl))
+        let check = |hold: &Arc<HeldLease>| {
+            let checked = hold.check_extension(ttl);
+            checked.map_err(|error| self.named(error))
+        };
+        let extend = |hold: &Arc<HeldLease>, ttl: Duration| {
+            hold.may_last(ttl);
+            ask_to_renew(Arc::clone(hold), ttl)
         };
         let answer = match hold.counterpart() {
-            None => extend(hold).map_err(|error| self.named(error))?.await,
+            None => extend(hold, check(hold)?).await,
             Some(other) => {
-                let both = extend(hold).and_then(|new| Ok((new, extend(&other)?)));
-                let (new, old) = both.map_err(|error| self.named(error))?;
-                let (new, old) = tokio::join!(new, old);
+                // If either is refused, neither is extended.
+                let (new, old) = (check(hold)?, check(&other)?);
+                let (new, old) = tokio::join!(extend(hold, new), extend(&other, old));
                 new.and(old)
             }
         };

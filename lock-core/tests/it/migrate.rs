@@ -109,6 +109,29 @@ async fn is_not_held_once_the_clock_has_passed_the_lease_of_a_part() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_extension_that_one_backend_refuses_extends_neither_lease() {
+    for (session, refusal) in [
+        (true, ErrorKind::Unsupported),
+        (false, ErrorKind::InvalidRequest),
+    ] {
+        let (old, new) = (Fake::new(), Fake::new());
+        old.state().session = session;
+        old.state().max_ttl = Some(secs(60));
+        let both = Migrate::new(Arc::new(old), Arc::new(new.clone()));
+        let request = both.request("k").ttl(secs(30));
+        let guard = request.acquire().await.unwrap();
+        let error = guard.renew_for(secs(600)).await.unwrap_err();
+        assert_eq!(error.kind(), refusal, "{error}");
+        new.state().unanswered = usize::MAX;
+        drop(guard);
+        assert!(
+            new.shutdown(secs(60)).await,
+            "the release of a lease of 30 s is retried for that long: {refusal:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn max_hold_ends_both() {
     let stores = Move::new();
     let both = stores.both();

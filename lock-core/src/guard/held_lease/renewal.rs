@@ -135,9 +135,8 @@ impl HeldLease {
         }
     }
 
-    /// Begins a renewal for `ttl`, which the server may execute although no answer comes; fails where
-    /// the lease cannot be that long.
-    pub(crate) fn extend_to(&self, ttl: Duration) -> Result<Duration> {
+    /// The lease to request so that it lasts for `ttl`; fails where it cannot be that long.
+    pub(crate) fn check_extension(&self, ttl: Duration) -> Result<Duration> {
         let refused = |kind, message: String| Err(Error::new(kind, message));
         let Liveness::Renewed { renewer, .. } = &self.liveness else {
             let message =
@@ -149,8 +148,7 @@ impl HeldLease {
             let message = format!("a lease cannot be extended to {ttl:?}, at most to {max_ttl:?}");
             return refused(ErrorKind::InvalidRequest, message);
         }
-        let now = self.engine.now();
-        let left = self.max_until.since(now);
+        let left = self.max_until.since(self.engine.now());
         if ttl > left {
             let message = format!(
                 "a lease cannot be extended to {ttl:?}: the max_hold of the lock ends it in {left:?}"
@@ -158,10 +156,7 @@ impl HeldLease {
             return refused(ErrorKind::InvalidRequest, message);
         }
         // The first lease may be shorter than the ttl, and is extended to that at least.
-        let ttl = ttl.max(self.timing.ttl());
-        let mut upkeep = self.upkeep();
-        upkeep.extended_until = upkeep.extended_until.max(now + ttl);
-        Ok(ttl)
+        Ok(ttl.max(self.timing.ttl()))
     }
 
     /// Notes that a renewal is sent now. The server may execute it until its timeout, also if its caller is
@@ -172,7 +167,8 @@ impl HeldLease {
         upkeep.settled = upkeep.settled.max(settled);
     }
 
-    /// Notes that the lease may last for `longest_left`, because a former holder extended it.
+    /// Notes that the lease may last for `longest_left`: a former holder extended it, or a request to extend it is
+    /// sent now, which the server may execute although no reply comes.
     pub(crate) fn may_last(&self, longest_left: Duration) {
         let until = self.engine.now() + longest_left;
         let mut upkeep = self.upkeep();
