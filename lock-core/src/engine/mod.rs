@@ -306,7 +306,7 @@ impl Engine {
 pub(crate) enum Unfinished {
     /// It was not done in time, or panicked.
     Late,
-    /// It goes on in another runtime than it began in: its caller has dropped it.
+    /// It goes on in another runtime than it began in: its caller has dropped or moved it.
     Moved,
 }
 

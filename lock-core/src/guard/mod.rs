@@ -329,6 +329,9 @@ impl LockGuard {
     /// extension or ticket. For a lock that lives with a session or a connection, it is retried until it is
     /// confirmed.
     ///
+    /// The same if the future goes on in another tokio runtime than it began in, and the server finds nothing to
+    /// release: the first request may have released the lock, or the lock had ended before.
+    ///
     /// # Cancel safety
     ///
     /// The release goes on in the background; only the answer is lost.

@@ -190,8 +190,9 @@ async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static
     }
 }
 
-/// Releases a lock on the engine after the caller of its release is gone. The server may have executed the first
-/// request, so that the next one finds nothing: any definite reply says that the lock is released.
+/// Releases a lock on the engine after the caller of its release is gone, or has moved it to another runtime. The
+/// server may have executed the first request, so that the next one finds nothing: any definite reply says that the
+/// lock is released, but not that it was held until then.
 async fn release_anew(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
     let (done, answer) = oneshot::channel();
     let release = confirm_release(hold);
@@ -200,8 +201,9 @@ async fn release_anew(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str)
         let _is_gone = done.send(release.await);
     });
     match answer.await {
-        Ok(true) => (Ok(Released::Clean), "released"),
-        Ok(false) | Err(_) => (Err(silent()), "failed"),
+        Ok(Some(Released::Clean)) => (Ok(Released::Clean), "released"),
+        Ok(Some(Released::AlreadyLost)) => (Err(silent()), "released"),
+        Ok(None) | Err(_) => (Err(silent()), "failed"),
     }
 }
 
@@ -232,19 +234,19 @@ pub(super) fn release_once_dropped(hold: &HeldLease) -> oneshot::Sender<Infallib
     begin
 }
 
-fn confirm_release(hold: &HeldLease) -> impl Future<Output = bool> + Send + use<> {
+fn confirm_release(hold: &HeldLease) -> impl Future<Output = Option<Released>> + Send + use<> {
     let (lease, key) = (Arc::clone(&hold.lease), hold.key.clone());
     release_until_confirmed(hold.engine.clone(), lease, key, hold.longest_left())
 }
 
-/// Retries the release until the server gives a definite reply; false without one. A lease expires soon after
+/// Retries the release until the server gives a definite reply; `None` without one. A lease expires soon after
 /// one ttl, which ends the retries; a lock without a lease is retried without limit.
 pub(super) async fn release_until_confirmed(
     engine: Engine,
     lease: Arc<dyn Lease>,
     key: LockKey,
     ttl: Duration,
-) -> bool {
+) -> Option<Released> {
     let attempt = release_timeout(ttl);
     let (until, longest_pause) = match lease.liveness() {
         // Several attempts fit into the shortest lease. The last one begins after its end, to remove a
@@ -256,7 +258,7 @@ pub(super) async fn release_until_confirmed(
     loop {
         let answer = tokio::time::timeout(attempt, catch_panic_async(lease.release())).await;
         let error = match answer.ok().flatten() {
-            Some(Ok(_)) => return true,
+            Some(Ok(released)) => return Some(released),
             Some(Err(error)) if !error.is_outcome_unknown() && !error.is_retryable() => error,
             _ if engine.now() < until => {
                 tokio::time::sleep(engine.jitter(pause / 2, pause)).await;
@@ -268,7 +270,7 @@ pub(super) async fn release_until_confirmed(
         };
         let backend = engine.backend();
         tracing::warn!(backend, %key, %error, "background release failed");
-        return false;
+        return None;
     }
 }
 

@@ -149,6 +149,28 @@ fn a_release_that_its_caller_drops_is_reported_when_it_is_done() {
     }
 }
 
+/// In real time, since the engine has a runtime of its own.
+#[test]
+fn a_release_that_moves_to_another_runtime_does_not_hide_a_loss() {
+    for is_lost in [false, true] {
+        let fake = Fake::with_engine(Engine::of_this_process("slow"));
+        let [first, second] = [(); 2].map(|()| Runtime::new().unwrap());
+        let guard = first.block_on(fake.lock("k")).unwrap();
+        if is_lost {
+            fake.state().free();
+        }
+        fake.state().delay = millis(100);
+        let mut release = Box::pin(guard.release());
+        first.block_on(drop_after_a_poll(&mut release));
+        let released = second.block_on(release);
+        match is_lost {
+            false => assert_eq!(released.unwrap(), Released::Clean),
+            true => assert!(released.unwrap_err().is_outcome_unknown()),
+        }
+        assert_eq!(fake.releases(), 2, "lost: {is_lost}");
+    }
+}
+
 fn until(mut happens: impl FnMut() -> bool) {
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while !happens() {
