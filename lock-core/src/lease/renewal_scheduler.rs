@@ -136,7 +136,7 @@ impl RenewalScheduler {
     fn process_due(self: &Arc<Self>, due: Vec<Arc<HeldLease>>, now: Moment) {
         let mut batches: Vec<RenewalBatch> = Vec::new();
         for hold in due {
-            if let Some((request, renewer)) = guarded(&hold, now, || hold.process_due(now, now)) {
+            if let Some((hold, request, renewer)) = process(hold, now, now) {
                 let joined = batches.iter_mut().find(|batch| {
                     Arc::ptr_eq(&batch.renewer, &renewer) && batch.has_timeout_like(&hold)
                 });
@@ -150,7 +150,7 @@ impl RenewalScheduler {
             let horizon = now + batch.batch_window;
             let joining = self.lock().take_batch(&batch, horizon);
             for hold in joining {
-                if let Some((request, _)) = guarded(&hold, now, || hold.process_due(now, horizon)) {
+                if let Some((hold, request, _)) = process(hold, now, horizon) {
                     batch.push(hold, request);
                 }
             }
@@ -257,7 +257,10 @@ impl RenewalBatch {
         let (holds, requests): (Vec<_>, Vec<_>) = holds
             .into_iter()
             .zip(requests)
-            .filter(|(hold, _)| hold.begin_renewal())
+            .filter_map(|(hold, request)| match hold.begin_renewal() {
+                true => Some((hold, request)),
+                false => discard(hold),
+            })
             .unzip();
         if requests.is_empty() {
             return;
@@ -273,6 +276,25 @@ impl RenewalBatch {
             });
         }
     }
+}
+
+/// Fires what is due; the renewal to send, if that is due by `horizon`.
+fn process(
+    hold: Arc<HeldLease>,
+    now: Moment,
+    horizon: Moment,
+) -> Option<(Arc<HeldLease>, RenewalRequest, Arc<dyn Renewer>)> {
+    match guarded(&hold, now, || hold.process_due(now, horizon)) {
+        Some((request, renewer)) => Some((hold, request, renewer)),
+        None => discard(hold),
+    }
+}
+
+/// Drops a lock that sends no renewal. This may be the last reference, and the destructor of its lease or its
+/// observer may panic; that must not cost the renewals of the others.
+fn discard<T>(hold: Arc<HeldLease>) -> Option<T> {
+    let _panicked = catch_panic(|| drop(hold));
+    None
 }
 
 /// Processes one lock. Calls on its behalf may panic, such as wakers of tasks; that must not cost

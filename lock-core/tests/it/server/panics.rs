@@ -2,18 +2,20 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use polylock_core::AcquireRequest;
-use polylock_core::layers::LocalQueue;
+use polylock_core::engine::{Engine, OsEntropy, Spawn as _, VirtualClock};
+use polylock_core::layers::{Event, LocalQueue, Observe, Observer};
 use polylock_core::memory::Memory;
 use polylock_core::prelude::*;
 use tokio::task::JoinHandle;
 
 use super::fake::{Call, Fake};
 use super::lost;
-use crate::support::{in_time, key, memory, secs, settle, try_start};
+use super::renew_for::SlowRuntime;
+use crate::support::{in_time, key, memory, secs, settle, suspendable, try_start};
 
 fn queue(server: &Fake) -> Arc<LocalQueue> {
     Arc::new(LocalQueue::new(Arc::new(server.clone())))
@@ -156,6 +158,78 @@ async fn a_task_that_cannot_be_woken_ends_no_renewals() {
     assert!(poll.is_pending());
     tokio::time::sleep(secs(100)).await;
     assert!(kept.is_held() && !short.is_held());
+}
+
+/// An observer whose destructor panics.
+#[derive(Debug)]
+struct Breaks;
+
+impl Observer for Breaks {
+    fn event(&self, _: &Event<'_>) {}
+}
+
+impl Drop for Breaks {
+    fn drop(&mut self) {
+        panic!("a bug of an observer");
+    }
+}
+
+/// A lock whose last reference cannot be dropped without a panic.
+async fn breaking(store: &Memory) -> LockGuard {
+    let locks = Observe::new(Arc::new(store.client())).with_observer(Arc::new(Breaks));
+    locks.lock("breaking").await.expect("it is free")
+}
+
+/// A task whose waker releases a lock.
+struct Releases(Mutex<Option<LockGuard>>);
+
+impl Wake for Releases {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().expect("nothing panics").take());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destructor_that_panics_in_the_scheduler_ends_no_renewals() {
+    let (engine, clock) = suspendable();
+    let locks = Memory::with_engine(engine);
+    let kept = locks.lock("kept").await.unwrap();
+    let request = locks.request("short").ttl(secs(5)).manual_renewal();
+    let short = request.acquire().await.unwrap();
+    let breaking = breaking(&locks).await;
+    let waker = Waker::from(Arc::new(Releases(Mutex::new(Some(breaking)))));
+    let mut signal = pin!(short.lost().into_future());
+    let poll = signal.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(poll.is_pending());
+    settle().await;
+    // The loss and all renewals are due. The loss releases the lock whose last reference the scheduler drops next.
+    clock.suspend(secs(11));
+    tokio::time::sleep(secs(100)).await;
+    assert!(kept.is_held() && !short.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destructor_that_panics_before_a_renewal_costs_the_others_none() {
+    let (clock, spawn) = (Arc::new(VirtualClock::new()), Arc::new(SlowRuntime::new()));
+    let engine = Engine::with(
+        "memory",
+        Arc::clone(&clock) as _,
+        Arc::new(OsEntropy::default()),
+        Arc::clone(&spawn) as _,
+    );
+    let locks = Memory::with_engine(engine);
+    let kept = locks.lock("kept").await.unwrap();
+    let breaking = breaking(&locks).await;
+    settle().await;
+    spawn.hold_back();
+    clock.suspend(secs(11));
+    tokio::time::sleep(secs(2)).await;
+    let late = spawn.take();
+    assert_eq!(late.len(), 1, "both renewals travel together");
+    drop(breaking);
+    late.into_iter().for_each(|task| spawn.spawn(task));
+    tokio::time::sleep(secs(100)).await;
+    assert!(kept.is_held());
 }
 
 /// A task whose waker calls the store and panics.

@@ -275,13 +275,13 @@ async fn no_renewal_is_sent_after_the_release() {
 }
 
 /// The runtime of the test, which is slow to begin tasks.
-struct SlowRuntime {
+pub(super) struct SlowRuntime {
     runtime: OnRuntime,
     held_back: Mutex<Option<Vec<Task>>>,
 }
 
 impl SlowRuntime {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             runtime: OnRuntime::current(),
             held_back: Mutex::default(),
@@ -289,12 +289,12 @@ impl SlowRuntime {
     }
 
     /// Begins no task from here on.
-    fn hold_back(&self) {
+    pub(super) fn hold_back(&self) {
         *self.held_back.lock().expect("nothing panics") = Some(Vec::new());
     }
 
     /// The tasks that were held back; later ones are not.
-    fn take(&self) -> Vec<Task> {
+    pub(super) fn take(&self) -> Vec<Task> {
         let held_back = self.held_back.lock().expect("nothing panics").take();
         held_back.expect("tasks are held back")
     }
