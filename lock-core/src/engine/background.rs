@@ -88,7 +88,40 @@ impl RunningTask {
 impl Drop for RunningTask {
     fn drop(&mut self) {
         if self.0.running.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.idle.notify_waiters();
+            // Called from destructors; a task that waits for a shutdown may have a waker that panics.
+            let _woken = catch_panic(|| self.0.idle.notify_waiters());
         }
+    }
+}
+
+#[cfg(all(test, not(polylock_loom)))]
+mod tests {
+    use std::pin::pin;
+    use std::task::Wake;
+
+    use super::super::spawn::OnRuntime;
+    use super::*;
+
+    /// A task that cannot be woken.
+    struct Broken;
+
+    impl Wake for Broken {
+        fn wake(self: Arc<Self>) {
+            panic!("the runtime of the task is gone");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_that_cannot_be_woken_costs_no_release() {
+        let background = Arc::new(Background::default());
+        let other = RunningTask::new(&background);
+        let mut shutdown = pin!(background.drain(Duration::from_secs(60)));
+        let waker = Waker::from(Arc::new(Broken));
+        let poll = shutdown.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(poll.is_pending());
+        // As a guard that is dropped: its release is the last one that ends, before this returns.
+        let release = Box::pin(async move { drop(other) });
+        background.detach(&OnRuntime::current(), release);
+        assert!(shutdown.await);
     }
 }
