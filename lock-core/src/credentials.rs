@@ -25,7 +25,8 @@ use crate::secret::Secret;
 /// #[async_trait]
 /// impl Credentials for CloudToken {
 ///     async fn login(&self) -> Result<Login> {
-///         let token = "asked of the cloud, or of a cache"; // in less than the connect timeout
+///         // Without blocking the thread, and in less than the connect timeout.
+///         let token = "from the cloud, or from a cache";
 ///         Ok(Login::new().with_username("locks").with_password(token))
 ///     }
 /// }
@@ -34,7 +35,9 @@ use crate::secret::Secret;
 pub trait Credentials: fmt::Debug + Send + Sync + 'static {
     /// The login for a connection that is opened now.
     ///
-    /// The time that it takes is part of the timeout for the connection.
+    /// The time that it takes is part of the timeout for the connection. The future may be polled on the thread that
+    /// renews all leases of the process, and must not block it: no lease is renewed meanwhile, and the timeout cannot
+    /// end a call that blocks. Make such a call in `tokio::task::spawn_blocking`.
     ///
     /// # Errors
     ///
