@@ -153,6 +153,9 @@ impl HeldLock {
 
     /// Returns until when all locks are held if they are not renewed; the current time if one is lost.
     /// `None` if they have no time limit, were released, or the request is unprotected.
+    ///
+    /// Compute it again instead of storing it: the clock of an [`Instant`] may stand still while the machine is
+    /// suspended, and the locks expire meanwhile. [`lost_reason`](Self::lost_reason) counts that time.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.held().as_ref()?;

@@ -119,6 +119,10 @@ impl LockGuard {
     /// The deadline of the lock unless it is renewed, no later than the end of its max hold; the current time if
     /// it is lost. `None` if it lives with a session or a connection that sets no deadline: only
     /// [`max_hold_left`](Self::max_hold_left) limits it then.
+    ///
+    /// Compute it again instead of storing it: the clock of an [`Instant`] may stand still while the machine is
+    /// suspended, and the lease expires meanwhile. [`is_held`](Self::is_held), [`run`](Self::run) and
+    /// [`expiring`](Self::expiring) count that time.
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
         self.hold().valid_until()
