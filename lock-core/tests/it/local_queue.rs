@@ -333,3 +333,31 @@ async fn a_server_that_cost_the_holder_its_lock_by_silence_is_no_contention() {
         waiter.abort();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_dropped_long_after_its_loss_makes_no_outage_of_contention() {
+    let (store, locks) = queued();
+    let held = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
+    plan_all(&store, Request::Renew, Fault::Silence);
+    let other = tokio::spawn({
+        let request = AcquireRequest::new(key()).with_ttl(secs(60));
+        let other = store.client();
+        async move { other.acquire(&request).await }
+    });
+    settle().await;
+    let request = AcquireRequest::new(key()).with_wait(Wait::AtMost(secs(60)));
+    let waiter = try_start(&locks, request);
+    let reason = in_time("the loss of the lock", held.lost()).await;
+    assert_eq!(reason, LostReason::Unreachable);
+    // The network is back.
+    store.faults().clear();
+    let other = in_time("the grant to the other", other).await;
+    let _other = other.unwrap().unwrap();
+    assert_eq!(store.waiters(&key()), 1, "the server has answered");
+    drop(held);
+    tokio::time::sleep(secs(3)).await;
+    let attempt = locks.try_lock("k").await;
+    assert!(attempt.unwrap().is_none(), "the lock is held");
+    let error = waiter.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+}

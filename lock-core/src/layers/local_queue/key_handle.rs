@@ -168,13 +168,14 @@ impl ReleaseHook for KeyHandle {
             false => Vacancy::Lock,
         };
         let next = self.change(|queue| {
-            if let Some(attempt) = queue.contending.as_ref().filter(|_| is_silent) {
-                attempt.mark_unresponsive();
-            }
             // After a lock was broken, the next contender may hold it before the old holder
-            // notices.
+            // notices. This also runs again when a lost guard is dropped, which says nothing new
+            // about the server.
             if queue.is_held_by(hold) {
                 queue.holder = None;
+                if let Some(attempt) = queue.contending.as_ref().filter(|_| is_silent) {
+                    attempt.mark_unresponsive();
+                }
             }
             queue.promote(left)
         });
