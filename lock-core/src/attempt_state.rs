@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::engine::MIN_ATTEMPT;
+
 /// One attempt to acquire a key. The request on the server refers to it, and the backend records in it
 /// what the server reports.
 #[derive(Debug)]
@@ -67,6 +69,11 @@ impl AttemptState {
         let why = why.unwrap_or_else(PoisonError::into_inner).clone();
         // Outside of the mutex: it is the backend's.
         why.and_then(|WhyFull(why)| why())
+    }
+
+    /// Until when the server has time for its first answer, even if the waits for it end earlier.
+    pub(crate) fn min_end(&self) -> Instant {
+        self.begun + MIN_ATTEMPT
     }
 
     /// Whether the server has had time to answer.

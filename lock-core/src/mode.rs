@@ -47,6 +47,9 @@ pub enum Mode {
 /// How long to wait for a lock that is held.
 ///
 /// One limit covers everything: the local queue, the connection checkout and the commands in flight.
+/// An attempt that the server has not answered yet has at least 100 ms, so that even a short wait can acquire
+/// a free lock: such a wait ends up to 100 ms late. Some backends wait longer for a last reply, as their pages
+/// say.
 /// [`RequestBuilder::acquire`](crate::RequestBuilder::acquire) may look up the holder after the
 /// wait has ended.
 ///

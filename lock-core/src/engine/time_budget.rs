@@ -80,7 +80,7 @@ impl TimeBudget {
         let now = Instant::now();
         let deadline = self.deadline.filter(|_| self.wait.waits());
         // A short wait is an attempt as well.
-        let deadline = deadline.map(|deadline| deadline.max(now + MIN_TIME));
+        let deadline = deadline.map(|deadline| deadline.max(now + MIN_ATTEMPT));
         deadline.map_or(now + self.step, |deadline| deadline.min(now + self.step))
     }
 
@@ -132,8 +132,8 @@ impl TimeBudget {
     }
 }
 
-/// What an attempt gets at least before a wait ends.
-const MIN_TIME: Duration = Duration::from_millis(100);
+/// Min time of an attempt, even if the wait ends earlier.
+pub(crate) const MIN_ATTEMPT: Duration = Duration::from_millis(100);
 
 /// A queue entry that blocks others is removed in one round trip, or in the background.
 const MAX_UNDO: Duration = Duration::from_secs(1);

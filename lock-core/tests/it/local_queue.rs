@@ -8,10 +8,11 @@ use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason};
+use tokio::time::Instant;
 
 use super::support::{
-    Wrapper, drop_after_a_poll, in_time, is_free, key, left, memory, plan_all, queued, secs,
-    settle, start, try_start,
+    Wrapper, drop_after_a_poll, in_time, is_free, key, left, memory, millis, plan_all, queued,
+    secs, settle, start, try_start,
 };
 
 #[tokio::test(start_paused = true)]
@@ -360,4 +361,41 @@ async fn a_guard_that_is_dropped_long_after_its_loss_makes_no_outage_of_contenti
     assert!(attempt.unwrap().is_none(), "the lock is held");
     let error = waiter.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_wait_has_time_for_one_attempt() {
+    let slow = Wrapper::new(&memory(), |inner, request| async move {
+        tokio::time::sleep(millis(60)).await;
+        inner.acquire(&request).await
+    });
+    let locks = LocalQueue::new(Arc::new(slow));
+    let short = || locks.lock_within("k", millis(50));
+    let (first, behind) = tokio::join!(short(), short());
+    assert!(first.unwrap().is_held());
+    let error = behind.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_late_only_by_the_min_time_of_an_attempt_without_an_answer() {
+    let (store, locks) = queued();
+    let _held = store.lock("k").await.unwrap();
+    let silent = Some(Fault::Silence);
+    for (wait, fault, ends, kind) in [
+        (20, silent, 100, ErrorKind::Unavailable),
+        (300, silent, 300, ErrorKind::Unavailable),
+        (20, None, 20, ErrorKind::Contended),
+    ] {
+        if let Some(fault) = fault {
+            store.faults().plan(Request::Acquire, fault);
+        }
+        let began = Instant::now();
+        let waiting = || locks.lock_within("k", millis(wait));
+        let (contender, behind) = tokio::join!(waiting(), waiting());
+        assert_eq!(began.elapsed(), millis(ends), "{wait} ms");
+        for error in [contender.unwrap_err(), behind.unwrap_err()] {
+            assert_eq!(error.kind(), kind, "{wait} ms: {error}");
+        }
+    }
 }

@@ -7,11 +7,12 @@ use std::task::{Context, Poll};
 
 use tokio::runtime;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::key_queue::{Arrival, KeyQueue, LocalHolder, NextContender, Vacancy};
 use super::{KeyQueues, full, unanswered};
 use crate::attempt_state::AttemptState;
-use crate::engine::{catch_panic, current_runtime};
+use crate::engine::{MIN_ATTEMPT, catch_panic, current_runtime};
 use crate::error::{Error, Result};
 use crate::guard::{HandOver, HeldLease, LockGuard, ReleaseHook, ReleasedLease, Undelivered};
 use crate::key::LockKey;
@@ -115,6 +116,13 @@ impl KeyHandle {
             // If the task is gone, dropping the contender wakes the next one.
             wake(wakeup, Wakeup::Contend(contender));
         }
+    }
+
+    /// Until when a wait goes on after `deadline`, while the server has not answered an attempt that
+    /// has just begun.
+    pub(super) fn extended(&self, deadline: Instant) -> Option<Instant> {
+        let min_end = self.change(|queue| queue.min_end());
+        min_end.map(|min_end| min_end.min(deadline + MIN_ATTEMPT))
     }
 
     /// The error of a wait that has timed out.

@@ -136,6 +136,12 @@ impl KeyQueue {
         self.is_unknown() && contending.is_some_and(|state| state.is_overdue())
     }
 
+    /// Until when waits go on for the first answer to the contender, if there is none yet.
+    pub(super) fn min_end(&self) -> Option<Instant> {
+        let contending = self.contending.as_ref().filter(|_| self.is_unknown());
+        contending.map(|state| state.min_end())
+    }
+
     pub(super) fn is_full(&mut self, max_waiters: usize) -> bool {
         // A search for each refused task would cost as much as the line is long.
         if self.waiting.len() >= max_waiters && self.gone > 0 {

@@ -3,11 +3,12 @@
 mod key_handle;
 mod key_queue;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::admin::LockAdmin;
 use crate::attempt_state::AttemptState;
@@ -39,6 +40,9 @@ use self::key_queue::{Arrival, KeyQueue};
 /// [no longer answers](AcquireRequest::mark_unresponsive), and [`QueueFull`](ErrorKind::QueueFull) if the client
 /// [has no room](AcquireRequest::mark_full) to ask it. A request without a wait gets `Unavailable` or `QueueFull`
 /// once the server has not answered for 2 s.
+///
+/// Even a short [`Wait::AtMost`] has time for one attempt: if the server has not answered the contending task by
+/// its end, it ends once that attempt is 100 ms old. So it ends up to 100 ms late.
 ///
 /// This layer is also what makes [`Owner`](crate::Owner) re-entry work.
 ///
@@ -166,7 +170,7 @@ impl LocalQueue {
                 // The attempt stays with the contender: if this task gives up, the next one takes over
                 // the place in the server's queue.
                 let attempt = contender.attempt(|state| self.attempt(request, state));
-                match within(deadline, attempt).await {
+                match self.bound(request, deadline, attempt).await {
                     Some(answer) => answer?,
                     None => {
                         let error = self.handle(request).timed_out(request);
@@ -200,7 +204,7 @@ impl LocalQueue {
         request: &AcquireRequest,
         deadline: Option<Instant>,
     ) -> Result<Arrival> {
-        let woken = within(deadline, &mut queue).await;
+        let woken = self.bound(request, deadline, &mut queue).await;
         match woken {
             Some(Some(Wakeup::Contend(contender))) => Ok(Arrival::Contend(contender)),
             Some(Some(Wakeup::Lock(guard))) if guard.is_held() => {
@@ -211,6 +215,25 @@ impl LocalQueue {
             Some(_) => self.handle(request).arrive(request),
             None => Err(queue.timed_out(request)),
         }
+    }
+
+    /// Bounds `work` by the wait of its request; `None` if that is over first. Even a short wait has time for
+    /// one attempt, its own or the one that it is behind.
+    async fn bound<T: Send>(
+        &self,
+        request: &AcquireRequest,
+        deadline: Option<Instant>,
+        work: impl Future<Output = T> + Send,
+    ) -> Option<T> {
+        let Some(deadline) = deadline else {
+            return Some(work.await);
+        };
+        let mut work = pin!(work);
+        if let Ok(done) = timeout_at(deadline, work.as_mut()).await {
+            return Some(done);
+        }
+        let extended = self.handle(request).extended(deadline)?;
+        timeout_at(extended, work).await.ok()
     }
 
     async fn queue(
@@ -228,14 +251,6 @@ impl LocalQueue {
                 Arrival::Wait(queue) => self.wait(queue, request, deadline).await?,
             };
         }
-    }
-}
-
-/// Bounds `work` by the wait budget of its request; `None` if that is over first.
-async fn within<T>(deadline: Option<Instant>, work: impl Future<Output = T> + Send) -> Option<T> {
-    match deadline {
-        Some(deadline) => tokio::time::timeout_at(deadline, work).await.ok(),
-        None => Some(work.await),
     }
 }
 
