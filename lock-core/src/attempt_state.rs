@@ -15,7 +15,10 @@ use crate::engine::MIN_ATTEMPT;
 pub(crate) struct AttemptState {
     pub(crate) ttl: Duration,
     begun: Instant,
+    /// The server has reported another holder.
     seen_held: AtomicBool,
+    /// The lock was held in this process when the attempt began. The server has not said so.
+    assumed_held: AtomicBool,
     /// Set while the attempt waits for room in this client.
     full: Mutex<Option<WhyFull>>,
 }
@@ -31,12 +34,13 @@ impl fmt::Debug for WhyFull {
 }
 
 impl AttemptState {
-    /// `seen_held` if the lock has just been held.
-    pub(crate) fn new(ttl: Duration, seen_held: bool) -> Self {
+    /// `assumed_held` if the lock is held in this process, or was until now.
+    pub(crate) fn new(ttl: Duration, assumed_held: bool) -> Self {
         Self {
             ttl,
             begun: Instant::now(),
-            seen_held: AtomicBool::new(seen_held),
+            seen_held: AtomicBool::new(false),
+            assumed_held: AtomicBool::new(assumed_held),
             full: Mutex::default(),
         }
     }
@@ -45,7 +49,8 @@ impl AttemptState {
     pub(crate) fn anew(&self, ttl: Duration) -> Self {
         Self {
             begun: self.begun,
-            ..Self::new(ttl, self.has_seen_held())
+            seen_held: AtomicBool::new(self.seen_held.load(Ordering::Relaxed)),
+            ..Self::new(ttl, self.assumed_held.load(Ordering::Relaxed))
         }
     }
 
@@ -54,9 +59,10 @@ impl AttemptState {
         self.seen_held.store(true, Ordering::Relaxed);
     }
 
-    /// What the server said before may be over.
+    /// What was known before may be over.
     pub(crate) fn mark_unresponsive(&self) {
         self.seen_held.store(false, Ordering::Relaxed);
+        self.assumed_held.store(false, Ordering::Relaxed);
     }
 
     /// The attempt waits for room in this client, or does so no longer.
@@ -81,8 +87,10 @@ impl AttemptState {
         self.begun.elapsed() >= ANSWER_TIMEOUT
     }
 
-    pub(crate) fn has_seen_held(&self) -> bool {
+    /// Whether the server has reported a holder, or this process assumes one and no answer is overdue.
+    pub(crate) fn counts_as_held(&self) -> bool {
         self.seen_held.load(Ordering::Relaxed)
+            || self.assumed_held.load(Ordering::Relaxed) && !self.is_overdue()
     }
 }
 

@@ -399,3 +399,32 @@ async fn a_wait_ends_late_only_by_the_min_time_of_an_attempt_without_an_answer()
         }
     }
 }
+
+/// The next task contends from the release on, or since before it, where the holder hands over to none.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_silent_after_a_local_holder_is_no_contention_for_long() {
+    for hands_over in [true, false] {
+        let store = memory();
+        let queue = LocalQueue::new(Arc::new(store.client()));
+        let locks = match hands_over {
+            true => queue,
+            false => queue.with_max_handovers(0),
+        };
+        let held = locks.lock("k").await.unwrap();
+        store.faults().plan(Request::Acquire, Fault::Silence);
+        // No lease is handed over to another ttl.
+        let request = AcquireRequest::new(key()).with_ttl(secs(7));
+        let waiter = try_start(&locks, request.with_wait(Wait::AtMost(secs(4))));
+        settle().await;
+        drop(held);
+        tokio::time::sleep(secs(1)).await;
+        let attempt = locks.try_lock("k").await;
+        assert!(attempt.unwrap().is_none(), "a server may take that long");
+        tokio::time::sleep(secs(2)).await;
+        let attempt = locks.try_lock("k").await.unwrap_err();
+        assert_eq!(attempt.kind(), ErrorKind::Unavailable, "{hands_over}");
+        let error = waiter.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{hands_over}");
+        assert!(error.is_outcome_unknown(), "it may be granted yet");
+    }
+}

@@ -127,7 +127,7 @@ impl KeyQueue {
     /// Whether nothing is known of the lock, because the server has not answered the contender.
     pub(super) fn is_unknown(&self) -> bool {
         let contending = self.contending.as_ref();
-        self.holder.is_none() && contending.is_some_and(|state| !state.has_seen_held())
+        self.holder.is_none() && contending.is_some_and(|state| !state.counts_as_held())
     }
 
     /// Whether that has lasted for longer than an answer takes.

@@ -39,7 +39,8 @@ use self::key_queue::{Arrival, KeyQueue};
 /// [`Unavailable`](ErrorKind::Unavailable) if the server has not answered the contending task, or
 /// [no longer answers](AcquireRequest::mark_unresponsive), and [`QueueFull`](ErrorKind::QueueFull) if the client
 /// [has no room](AcquireRequest::mark_full) to ask it. A request without a wait gets `Unavailable` or `QueueFull`
-/// once the server has not answered for 2 s.
+/// once the server has not answered for 2 s. So long, a task that contends after a holder of this process takes the
+/// lock for held.
 ///
 /// Even a short [`Wait::AtMost`] has time for one attempt: if the server has not answered the contending task by
 /// its end, it ends once that attempt is 100 ms old. So it ends up to 100 ms late.
