@@ -1,7 +1,9 @@
 //! How a lease, a place or a refusal passes from one task to the next, under virtual time.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use polylock_core::admin::LockAdmin;
@@ -12,7 +14,7 @@ use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason, Owner, Renewal};
 
 use super::support::{
-    Wrapper, key, left, memory, plan_all, secs, settle, start, suspendable, try_start,
+    Wrapper, in_time, key, left, memory, plan_all, secs, settle, start, suspendable, try_start,
 };
 
 /// A store, and the queue of a client on the same machine, which can be suspended.
@@ -74,6 +76,41 @@ async fn a_refused_hand_over_costs_no_waiter_its_place() {
     let mut tokens = Vec::new();
     for waiter in waiters {
         let guard = waiter.await.unwrap();
+        tokens.push(guard.fencing_token());
+    }
+    assert!(tokens.is_sorted(), "first come, first served: {tokens:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_lost_on_its_way_costs_its_waiter_no_turn() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client())).with_max_waiters(2);
+    let request = request();
+    let first = locks.acquire(&request).await.unwrap();
+    let [second, third] = [(); 2].map(|()| start(&locks, request.clone()));
+    settle().await;
+    drop(first);
+    // The second has been sent its guard, and has not looked. The third contends from here on.
+    let broken = store.break_lock(&key(), "test").await;
+    assert!(broken.unwrap().is_some());
+    // Those that come now fill the queue.
+    let mut late = [(); 2].map(|()| locks.acquire(&request));
+    poll_fn(|cx| {
+        let all_wait = late
+            .iter_mut()
+            .all(|task| task.as_mut().poll(cx).is_pending());
+        assert!(all_wait);
+        Poll::Ready(())
+    })
+    .await;
+    assert!(!second.is_finished() && !third.is_finished());
+    let mut tokens = Vec::new();
+    for task in [third, second] {
+        let guard = in_time("the turn of a waiter", task).await.unwrap();
+        tokens.push(guard.fencing_token());
+    }
+    for task in late {
+        let guard = in_time("the turn of a late one", task).await.unwrap();
         tokens.push(guard.fencing_token());
     }
     assert!(tokens.is_sorted(), "first come, first served: {tokens:?}");

@@ -9,7 +9,7 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::key_queue::{Arrival, KeyQueue, LocalHolder, NextContender, Vacancy};
+use super::key_queue::{Arrival, KeyQueue, LineEnd, LocalHolder, NextContender, Vacancy};
 use super::{KeyQueues, full, unanswered};
 use crate::attempt_state::AttemptState;
 use crate::engine::{MIN_ATTEMPT, catch_panic, current_runtime};
@@ -45,7 +45,7 @@ impl KeyHandle {
         self.table.keys.change(&self.key, change)
     }
 
-    pub(super) fn arrive(self, request: &AcquireRequest) -> Result<Arrival> {
+    pub(super) fn arrive(self, request: &AcquireRequest, end: LineEnd) -> Result<Arrival> {
         let (handle, max_waiters) = (self.clone(), self.table.limits.max_waiters);
         let mut silent = None;
         let arrival = handle.change(|queue| {
@@ -65,10 +65,10 @@ impl KeyHandle {
                 let state = queue.open(request.ttl());
                 return Ok(Arrival::Contend(Contender::new(self, state)));
             }
-            if queue.is_full(max_waiters) {
+            if end == LineEnd::Back && queue.is_full(max_waiters) {
                 return Err(too_many(max_waiters));
             }
-            let wakeup = queue.join(request.clone());
+            let wakeup = queue.join(request.clone(), end);
             Ok(Arrival::Wait(QueuedWaiter {
                 handle: self,
                 wakeup,
@@ -359,7 +359,10 @@ mod tests {
     fn a_waiter_that_becomes_the_contender_at_its_deadline_knows_of_no_holder() {
         let locks = LocalQueue::new(Arc::new(Memory::new()));
         let request = AcquireRequest::new(LockKey::new("k").unwrap());
-        let arrive = || locks.handle(&request).arrive(&request).unwrap();
+        let arrive = || {
+            let handle = locks.handle(&request);
+            handle.arrive(&request, LineEnd::Back).unwrap()
+        };
         let Arrival::Contend(contender) = arrive() else {
             panic!("another task contends");
         };

@@ -93,6 +93,15 @@ pub(super) enum Arrival {
     Wait(QueuedWaiter),
 }
 
+/// Where a task joins the line.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum LineEnd {
+    /// It had its turn, and what it was sent is gone. There is always room for it.
+    Front,
+    /// It is new.
+    Back,
+}
+
 /// A task that has to contend.
 pub(super) struct NextContender {
     pub(super) wakeup: oneshot::Sender<Wakeup>,
@@ -166,11 +175,18 @@ impl KeyQueue {
         Ok(guard)
     }
 
-    pub(super) fn join(&mut self, request: AcquireRequest) -> oneshot::Receiver<Wakeup> {
+    pub(super) fn join(
+        &mut self,
+        request: AcquireRequest,
+        end: LineEnd,
+    ) -> oneshot::Receiver<Wakeup> {
         let (wakeup, receiver) = oneshot::channel();
         let waiter = LocalWaiter { request, wakeup };
         waiter.owner().inspect(|owner| owner.enter_queue());
-        self.waiting.push_back(waiter);
+        match end {
+            LineEnd::Front => self.waiting.push_front(waiter),
+            LineEnd::Back => self.waiting.push_back(waiter),
+        }
         receiver
     }
 
@@ -296,7 +312,8 @@ mod tests {
     #[test]
     fn a_full_queue_is_searched_once_a_waiter_has_left() {
         let mut queue = KeyQueue::default();
-        let mut join = || queue.join(AcquireRequest::new(LockKey::new("k").unwrap()));
+        let request = AcquireRequest::new(LockKey::new("k").unwrap());
+        let mut join = || queue.join(request.clone(), LineEnd::Back);
         let [first, _second, _third] = [join(), join(), join()];
         drop(first);
         assert!(queue.is_full(3), "nothing says yet that one has left");

@@ -21,7 +21,7 @@ use crate::mode::{Mode, Wait};
 use crate::request::AcquireRequest;
 
 use self::key_handle::{Acquiring, Contender, KeyHandle, QueuedWaiter, Wakeup};
-use self::key_queue::{Arrival, KeyQueue};
+use self::key_queue::{Arrival, KeyQueue, LineEnd};
 
 /// Lets the tasks of a process queue for a key locally, first come, first served.
 ///
@@ -136,7 +136,8 @@ impl LocalQueue {
     }
 
     /// Sets how many tasks may wait for one key; the next one gets
-    /// [`QueueFull`](ErrorKind::QueueFull) at once. Default: 10,000.
+    /// [`QueueFull`](ErrorKind::QueueFull) at once. Default: 10,000. A task whose lock is lost on its way to
+    /// it is the first in line again, even if the queue is full.
     #[must_use]
     pub fn with_max_waiters(self, max: usize) -> Self {
         self.with_limits(|limits| limits.max_waiters = max)
@@ -212,8 +213,8 @@ impl LocalQueue {
                 Ok(Arrival::Enter(guard.deliver()))
             }
             // The lease expired on its way here, or the task that would hand it over is gone: the
-            // task queues again.
-            Some(_) => self.handle(request).arrive(request),
+            // task is the first in line again.
+            Some(_) => self.handle(request).arrive(request, LineEnd::Front),
             None => Err(queue.timed_out(request)),
         }
     }
@@ -242,7 +243,7 @@ impl LocalQueue {
         request: &AcquireRequest,
         deadline: Option<Instant>,
     ) -> Result<LockGuard> {
-        let mut arrival = self.handle(request).arrive(request)?;
+        let mut arrival = self.handle(request).arrive(request, LineEnd::Back)?;
         loop {
             arrival = match arrival {
                 Arrival::Contend(contender) => {
