@@ -148,7 +148,7 @@ impl ReleaseHook for KeyHandle {
                 return None;
             }
             let next = queue.successor(lease.hold());
-            next.map(|next| (next, queue.handover_run.handovers + 1))
+            next.map(|next| (next, queue.handover_run.handovers.saturating_add(1)))
         });
         let Some((next, handovers)) = found else {
             return Err(lease);
@@ -351,7 +351,9 @@ fn too_many(max: usize) -> Error {
 #[cfg(all(test, not(polylock_loom)))]
 mod tests {
     use super::*;
+    use crate::engine::Engine;
     use crate::error::ErrorKind;
+    use crate::ext::DistributedLockExt as _;
     use crate::layers::LocalQueue;
     use crate::memory::Memory;
 
@@ -373,5 +375,20 @@ mod tests {
         let error = waiter.timed_out(&request);
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert_eq!(locks.live_keys(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_count_of_hand_overs_does_not_overflow() {
+        let engine = Engine::on_current_runtime("memory");
+        let locks = LocalQueue::new(Arc::new(Memory::with_engine(engine)));
+        let first = locks.lock("k").await.unwrap();
+        let request = AcquireRequest::new(LockKey::new("k").unwrap());
+        let handle = locks.handle(&request);
+        handle.change(|queue| queue.handover_run.handovers = u32::MAX);
+        let (next, released) = tokio::join!(locks.lock("k"), first.release());
+        released.unwrap();
+        let next = next.unwrap();
+        let handovers = handle.change(|queue| queue.handover_run.handovers);
+        assert_eq!((next.is_held(), handovers), (true, u32::MAX));
     }
 }
