@@ -295,25 +295,34 @@ const TMPFS: u32 = 0x0102_1994;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const RAMFS: u32 = 0x8584_58F6;
 
-/// NFS, SMB, CIFS, SMB2, Ceph, AFS, Coda, GFS2, OCFS2, Lustre; then what virtual machines share with
-/// their host and FUSE, behind which anything may be: 9p, FUSE, VirtualBox, VMware, GPFS, BeeGFS. See
-/// statfs(2).
+/// NFS, SMB, CIFS, SMB2, Ceph, AFS, the AFS of the kernel, Coda, GFS2, OCFS2, Lustre, NCP, OrangeFS,
+/// PanFS, IBRIX, StorNext, ACFS; then what virtual machines share with their host and FUSE, behind which
+/// anything may be: 9p, FUSE, VirtualBox, VMware, Parallels, GPFS, BeeGFS. See statfs(2), and for those
+/// that are not part of Linux `stat -f` of coreutils.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-const NETWORK: [u32; 16] = [
+const NETWORK: [u32; 24] = [
     0x6969,
     0x517B,
     0xFF53_4D42,
     0xFE53_4D42,
     0x00C3_6400,
     0x5346_414F,
+    0x6B41_4653,
     0x7375_7245,
     0x0116_1970,
     0x7461_636F,
     0x0BD0_0BD0,
+    0x564C,
+    0x2003_0528,
+    0xAAD7_AAEA,
+    0x0131_11A8,
+    0xBEEF_DEAD,
+    0x6163_6673,
     0x0102_1997,
     0x6573_5546,
     0x786F_4256,
     0xBACB_ACBC,
+    0x7C7C_6673,
     0x4750_4653,
     0x1983_0326,
 ];
@@ -328,6 +337,16 @@ mod tests {
         for (number, expected) in [
             (0x6969, FileSystem::Network),
             (0x6573_5546, FileSystem::Network),
+            // AFS of the kernel, Parallels, NCP, OrangeFS.
+            (0x6B41_4653, FileSystem::Network),
+            (0x7C7C_6673, FileSystem::Network),
+            (0x564C, FileSystem::Network),
+            (0x2003_0528, FileSystem::Network),
+            // PanFS, IBRIX, StorNext, ACFS.
+            (0xAAD7_AAEA, FileSystem::Network),
+            (0x0131_11A8, FileSystem::Network),
+            (0xBEEF_DEAD, FileSystem::Network),
+            (0x6163_6673, FileSystem::Network),
             (TMPFS, FileSystem::Memory),
             (RAMFS, FileSystem::Memory),
             (0xEF53, FileSystem::Local),
