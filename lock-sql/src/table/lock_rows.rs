@@ -400,6 +400,10 @@ impl LockRows {
     /// Draws tokens larger than all earlier ones, even if the row was deleted.
     fn draw(&mut self, count: u64, ctx: &ReadContext) -> TokenRange {
         let lock = self.row_mut(0, ctx);
+        // SQLite takes the time of the change for the time when the lease was written.
+        if lock.held_leases(ctx).is_none() {
+            lock.holder = None;
+        }
         let next = lock
             .last_token
             .max(ctx.floor)
@@ -430,7 +434,7 @@ pub(crate) const CLAIM: Duration = Duration::from_millis(200);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::testing::{EXCLUSIVE, SHARED, at, holder, lock, now, permit};
+    use crate::table::testing::{EXCLUSIVE, SHARED, at, claim, holder, lock, now, permit};
 
     const HELD: fn(u64) -> Result<u32, LockRefusal> = |until| Err(LockRefusal::held(at(until)));
     const FREE: fn(u32) -> Result<u32, LockRefusal> = Ok;
@@ -459,5 +463,23 @@ mod tests {
     fn leases_of_another_boot_have_ended() {
         let lock = lock(&[(0, holder(1, 50).of_another_boot())]);
         assert_eq!(lock.decide(EXCLUSIVE, &now(10)), FREE(0));
+    }
+
+    #[test]
+    fn a_token_leaves_no_exclusive_holder_that_has_ended() {
+        let draws: [fn(&mut LockRows); 3] = [
+            |lock| assert!(lock.take(&claim(2, SHARED), &now(20)).is_ok()),
+            |lock| assert!(lock.take(&claim(2, permit(2)), &now(20)).is_ok()),
+            |lock| assert!(lock.pass(&now(20)).is_ok()),
+        ];
+        for draw in draws {
+            let mut lock = lock(&[(0, holder(1, 20))]);
+            draw(&mut lock);
+            assert_eq!(lock.rows[&0].holder, None);
+        }
+        let mut lock = lock(&[(0, holder(1, 20))]);
+        lock.reserve(LeaseId::from_bytes([1; 16]), &now(19))
+            .unwrap();
+        assert_eq!(lock.rows[&0].holder, Some(holder(1, 20)));
     }
 }
