@@ -3,6 +3,8 @@
 //! A boot id does not prove a reboot: containers may have their own. A clock does not identify the
 //! machine: time namespaces shift it. In doubt, a client observes the row for one ttl.
 
+use std::time::Duration;
+
 use polylock_core::engine::{Moment, is_mutant};
 
 use crate::table::{ReadContext, SlotHolder};
@@ -54,6 +56,16 @@ pub(super) fn expiry(holder: &SlotHolder, changed_at: u64, ctx: &ReadContext) ->
         true => Expiry::Ended,
         false => Expiry::Doubtful,
     }
+}
+
+/// The end of the place of a waiter whose clock cannot be compared: by the wall clock, which all
+/// processes of the machine share.
+///
+/// A place decides the order only. So a step of that clock may cost a waiter its turn, and a process that
+/// observes nothing need not respect the place of a dead waiter forever.
+pub(super) fn end_of_place(ttl: Duration, changed_at: u64, ctx: &ReadContext) -> Moment {
+    let end = Duration::from_micros(changed_at).saturating_add(ttl);
+    ctx.moment + end.saturating_sub(Duration::from_micros(ctx.unix))
 }
 
 #[cfg(test)]

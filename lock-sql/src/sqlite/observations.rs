@@ -3,9 +3,9 @@ use std::time::Duration;
 
 use polylock_core::engine::{LeaseId, Moment};
 
-use super::expiry::{Expiry, expiry};
+use super::expiry::{Expiry, end_of_place, expiry};
 use crate::mutex::Mutex;
-use crate::table::{LockRow, ReadContext, SlotHolder};
+use crate::table::{LockRow, QUEUE, ReadContext, SlotHolder};
 
 /// Observations of leases that no clock can judge.
 ///
@@ -26,11 +26,12 @@ struct Sight {
 impl Observations {
     /// Sets the end of the lease by the clock of this process, in a row that was read before.
     pub(super) fn judge(&self, row: &mut LockRow, ctx: &ReadContext) {
-        let changed_at = row.changed_at;
+        let (changed_at, is_place) = (row.changed_at, row.slot >= QUEUE);
         let Some(holder) = &mut row.holder else {
             return;
         };
         let end = match expiry(holder, changed_at, ctx) {
+            Expiry::Doubtful if is_place => end_of_place(holder.ttl, changed_at, ctx),
             Expiry::Doubtful => self.observed(holder, ctx.moment),
             Expiry::Ended => ENDED,
             Expiry::Until(end) => end,
@@ -71,7 +72,8 @@ const MAX_SIGHTS: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::testing::{TTL, at, holder, now};
+    use crate::table::LockRows;
+    use crate::table::testing::{EXCLUSIVE, TTL, at, claim, holder, now};
 
     /// A lease whose clock is not known.
     fn row(n: u8, expires: u64) -> LockRow {
@@ -111,6 +113,27 @@ mod tests {
         assert!(is_live(&seen, &row, 49));
         assert!(!is_live(&seen, &row, 50));
         assert!(seen.0.lock().is_empty());
+    }
+
+    /// Each request comes from a process that has just started, and does not wait.
+    #[test]
+    fn the_place_of_a_dead_waiter_in_doubt_ends_for_new_processes() {
+        let mut place = row(1, 5);
+        (place.slot, place.changed_at) = (QUEUE, now(100).unix);
+        place.holder.as_mut().unwrap().ttl = Duration::from_secs(1);
+        let is_granted = |ctx: &ReadContext| {
+            let (mut place, mut lock) = (place.clone(), LockRows::default());
+            Observations::default().judge(&mut place, ctx);
+            lock.load(place);
+            lock.take(&claim(2, EXCLUSIVE), ctx).is_ok()
+        };
+        let mut before = now(101);
+        before.unix -= 1;
+        assert!(!is_granted(&before), "it is the turn of the waiter");
+        assert!(is_granted(&now(101)));
+        // The wall clock was set back.
+        before.unix = now(90).unix;
+        assert!(is_granted(&before));
     }
 
     #[test]

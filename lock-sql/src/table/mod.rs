@@ -26,9 +26,11 @@ pub(crate) use self::queue::MAX_WAITERS;
 pub(crate) use self::queue::{FAR, TICKET};
 #[cfg(feature = "sqlite")]
 pub(crate) use self::row::RECORD;
-pub(crate) use self::row::{BootId, Broken, Claimed, LockRow, ReadContext, SlotHolder, unreadable};
 #[cfg(feature = "_server")]
-pub(crate) use self::row::{QUEUE, holder_info};
+pub(crate) use self::row::holder_info;
+pub(crate) use self::row::{
+    BootId, Broken, Claimed, LockRow, QUEUE, ReadContext, SlotHolder, unreadable,
+};
 
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
