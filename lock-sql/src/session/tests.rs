@@ -511,3 +511,34 @@ async fn rows_that_are_rolled_back_count_tokens() {
         [0]
     );
 }
+
+/// A sequence that is ahead of the clock loses more numbers in a crash than the reserve covers.
+#[tokio::test]
+async fn sessions_that_open_do_not_move_the_tokens_ahead_of_the_clock() {
+    use crate::dialect::postgres::NOW;
+    use crate::dialect::postgres::tokens::{self, RESERVE};
+
+    let here = open(&format!("{}?mode=row", PostgresServer::shared().database())).await;
+    let number = async |text: &str| {
+        let answer = run(&here, text, Args::new()).await;
+        answer.last_int(0).unwrap()
+    };
+    let table = "\"polylock_locks\"";
+    let sequence = sequence(table);
+    let last = format!("SELECT last_value FROM {sequence}");
+    let ahead = format!("SELECT last_value - {NOW} FROM {sequence}");
+    let raise = tokens::raise(table);
+    let draw = format!("SELECT {}", tokens::draw(table));
+    // A thousand in a second or so, which draw tokens.
+    let many = format!("{raise}; {draw}; ").repeat(100);
+    for _ in 0..10 {
+        number(&format!("BEGIN; {many}COMMIT")).await;
+    }
+    let reserve = i64::from(RESERVE);
+    assert!(number(&ahead).await < reserve);
+    // As if the clock had been set back by an hour.
+    number(&format!("SELECT setval('{sequence}', {NOW} + 3600000000)")).await;
+    let before = number(&last).await;
+    number(&raise).await;
+    assert!(number(&last).await >= before + reserve);
+}

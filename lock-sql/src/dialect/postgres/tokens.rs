@@ -3,8 +3,12 @@
 //! A sequence is not part of a transaction: numbers drawn but not yet written to the disk are lost in a
 //! crash. Every session ends in that crash, so each new session raises the sequence above all possible
 //! losses before it acquires a lock. It raises the sequence to the clock of the server, which the
-//! sequence stays behind below a million tokens a second, and at least by [`RESERVE`], in case the clock
-//! was set back.
+//! sequence stays behind below a million tokens a second. A sequence that is ahead of that clock by
+//! [`RESERVE`] is raised by as much: the clock was set back, or is behind on a standby.
+//!
+//! One that is ahead by less, as after a burst of draws, is left as it is. Otherwise sessions that open in
+//! quick succession would add up reserves and leave the clock behind, and the clock would not cover what a
+//! crash or a standby loses.
 //!
 //! `setval` overwrites concurrent draws. Draws therefore hold an advisory lock shared, and raises hold
 //! it exclusively. Its key has two numbers, and never equals the key of a lock, which has one. Both run
@@ -39,7 +43,8 @@ pub(crate) fn raise(table: &str) -> String {
     let (sequence, key) = (sequence(table), key(table));
     format!(
         "SELECT pg_advisory_xact_lock({key});
-         SELECT setval('{sequence}'::regclass, greatest(last_value + {RESERVE}, {NOW})) FROM {sequence}"
+         SELECT setval('{sequence}'::regclass, CASE WHEN last_value < {NOW} + {RESERVE}
+             THEN greatest(last_value, {NOW}) ELSE last_value + {RESERVE} END) FROM {sequence}"
     )
 }
 
@@ -73,5 +78,6 @@ fn key(table: &str) -> String {
     format!("'{}'::regclass::oid::int, 7205759", sequence(table))
 }
 
-/// Covers a clock that was set back, or is behind on a standby, if fewer draws than this are lost.
-const RESERVE: u32 = 10_000;
+/// Covers a clock that was set back, or is behind on a standby, by as many microseconds or more, if fewer
+/// draws than this are lost.
+pub(crate) const RESERVE: u32 = 10_000;
