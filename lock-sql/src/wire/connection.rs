@@ -59,7 +59,8 @@ impl ServerConnection {
     /// Prepares the connection for single statements: the server-side limit is the timeout of the
     /// caller.
     ///
-    /// Behind a pooler, settings would affect other clients, and are not changed.
+    /// Behind a pooler, settings would affect other clients, and are not changed: those of the role apply
+    /// to each statement.
     pub(crate) async fn settle(&mut self, timeout: Duration) -> Result<(), DbError> {
         match self.target.is_pooled() {
             true => Ok(()),

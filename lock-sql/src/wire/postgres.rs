@@ -6,7 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgQueryResult, PgRow};
+use sqlx::postgres::{
+    PgConnectOptions, PgConnection, PgDatabaseError, PgQueryResult, PgRow, PgValueFormat,
+};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
 
 use super::driver::{Driver, DriverOptions, RawConnection};
@@ -119,11 +121,38 @@ fn read_value(row: &PgRow, at: usize) -> Result<SqlValue, sqlx::Error> {
     let kind = raw.type_info();
     Ok(match kind.name() {
         "INT8" => SqlValue::Int(row.try_get(at)?),
-        "BYTEA" => SqlValue::Bytes(row.try_get(at)?),
+        "BYTEA" => SqlValue::Bytes(match (raw.format(), raw.as_bytes()) {
+            // Where the setting is not ours: behind a pooler, in a transaction of the caller.
+            (PgValueFormat::Text, Ok(text)) if !text.starts_with(b"\\x") => unescape(text),
+            _ => row.try_get(at)?,
+        }),
         // What a function returns that returns nothing.
         "VOID" => SqlValue::Null,
         _ => SqlValue::Bytes(row.try_get::<String, _>(at)?.into_bytes()),
     })
+}
+
+/// Reads bytes in the format `escape` of `bytea_output`: after a backslash comes another one, or
+/// the three octal digits of a byte. Text that begins with `\x` is in the other format.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    loop {
+        let (byte, after) = match rest {
+            [] => return bytes,
+            [b'\\', b'\\', after @ ..] => (b'\\', after),
+            [b'\\', a, b, c, after @ ..] => (octal([*a, *b, *c]), after),
+            [byte, after @ ..] => (*byte, after),
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+}
+
+/// The byte of three octal digits.
+fn octal(digits: [u8; 3]) -> u8 {
+    let value = |byte: u8, digit: u8| byte.wrapping_mul(8).wrapping_add(digit & 7);
+    digits.into_iter().fold(0, value)
 }
 
 /// Reads the SQLSTATE; see appendix A of PostgreSQL's documentation.

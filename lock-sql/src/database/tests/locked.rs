@@ -48,7 +48,7 @@ pub(super) fn end(name: &str, slot: u8) -> String {
 }
 
 /// Slow machines get their answers as well.
-fn due(name: &str, n: u8) -> RenewalRequest {
+pub(super) fn due(name: &str, n: u8) -> RenewalRequest {
     let mut due = RenewalRequest::new(key(name), id(n), TTL);
     due.timeout = TTL;
     due

@@ -3,6 +3,7 @@
 mod adopt;
 mod doubt;
 mod locked;
+mod pooler;
 mod rows;
 mod sharing;
 mod tokens;

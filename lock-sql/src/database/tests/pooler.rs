@@ -1,0 +1,49 @@
+//! Leases behind a pooler, where settings of the role apply.
+
+use lock_testkit::servers::{PgBouncer, PoolMode, PostgresServer};
+use polylock_core::{LeaseState, Mode, Released};
+
+use super::locked::due;
+use super::{ALONE, Client, key};
+use crate::store::LeaseStore as _;
+use crate::wire::SqlValue;
+
+#[tokio::test]
+async fn leases_behind_a_pooler_are_renewed_with_any_output_format_of_bytes() {
+    let server = PostgresServer::shared();
+    let url = server.database();
+    let (_, database) = url.rsplit_once('/').expect("a database");
+    server.sql(
+        &url,
+        &format!("ALTER DATABASE {database} SET bytea_output = 'escape'"),
+    );
+    let pooler = PgBouncer::before_shared(&server, PoolMode::Transaction);
+    let pooled = format!(
+        "postgres://test:test@127.0.0.1:{}/{database}",
+        pooler.port()
+    );
+    let client = Client::open(&pooled, "&pooler=transaction").await;
+    let format = client.sql("SHOW bytea_output").await;
+    assert_eq!(format.rows, [[SqlValue::from("escape")]]);
+    // Ids of backslashes, of bytes with octal digits, and of the prefix of the other format.
+    let all = [
+        (r"a\b", b'\\', ALONE),
+        ("é", 200, ALONE),
+        (r"\x41", b'x', ALONE),
+        ("shared", 1, Mode::Shared),
+    ];
+    for (name, n, mode) in all {
+        assert!(client.take(name, n, mode).await.is_some(), "{name}");
+    }
+    let due = all.map(|(name, n, _)| due(name, n));
+    for state in client.store.renew_all(&due).await {
+        assert_eq!(state.expect("an answer"), LeaseState::Held);
+    }
+    let listed = client.store.list("").await.expect("an answer").into_iter();
+    let mut listed: Vec<_> = listed.map(|info| info.key).collect();
+    listed.sort();
+    assert_eq!(listed, [r"\x41", r"a\b", "shared", "é"].map(key));
+    for (name, n, _) in all {
+        assert_eq!(client.release(name, n).await, Released::Clean, "{name}");
+    }
+}
