@@ -75,7 +75,8 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
              WHEN 'client_connection_check_interval' THEN '1s'
              ELSE '0' END, true)
          FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout',
-             'client_connection_check_interval', 'statement_timeout', 'transaction_timeout')"
+             'client_connection_check_interval', 'statement_timeout', 'transaction_timeout',
+             'lock_timeout')"
     } else {
         "BEGIN"
     };

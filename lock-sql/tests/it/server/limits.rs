@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use lock_testkit::locks::{granted, renewed, waiting};
-use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+use lock_testkit::servers::{
+    MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
+};
 use polylock_core::layers::{LocalQueue, acquire_all};
 use polylock_core::{DistributedLock, ErrorKind, LockGuard, Released, Wait};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, raw_sql};
 
 use crate::server::support::{
-    Mode, Site, assert_free, assert_taken, ms, request, sessions, take, until,
+    Mode, Site, assert_free, assert_taken, ms, request, sessions, take, take_and_release, until,
 };
 
 const MODES: [Mode; 3] = [Mode::Row, Mode::Advisory, Mode::Lease];
@@ -73,6 +76,36 @@ async fn limits_of_mariadb_cost_no_lock_and_end_no_wait() {
         .with_config("idle_transaction_timeout", "2");
     let server = Arc::new(MariaDbServer::start(options));
     limits_cost_no_lock_and_end_no_wait(|mode| Site::mariadb(&server, mode)).await;
+}
+
+/// Behind a pooler the limits of the server apply. Each grant there locks the sequence of the tokens,
+/// and an attempt that waits for the sequence is not refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_for_locks_behind_a_pooler_refuses_no_free_lock() {
+    let options = PostgresOptions::new().with_config("lock_timeout", "100ms");
+    let server = Arc::new(PostgresServer::start(options));
+    let pooler = PgBouncer::before(&server, PoolMode::Transaction);
+    let site = Site::postgres(&server, Mode::Row).with_session_timeout(ms(30_000));
+    let pooled = site.clone().with("pooler=transaction&timeout=30s");
+    let locks = pooled.open_at(pooler.port()).await;
+    take_and_release(&locks, "job").await;
+    let mut other = PgConnection::connect(&site.plain_url())
+        .await
+        .expect("a connection");
+    let sequence = format!("'{}_token'::regclass::oid::int, 7205759", site.table);
+    let hold = format!("SELECT pg_advisory_lock({sequence})");
+    let hold = raw_sql(AssertSqlSafe(hold));
+    hold.execute(&mut other).await.expect("it is free");
+    let attempt = request("job").with_wait(Wait::Never);
+    let trying = tokio::spawn(async move { locks.acquire(&attempt).await });
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    until("it waits", async || site.number(waits).await > 0).await;
+    // Longer than the limit.
+    tokio::time::sleep(ms(300)).await;
+    let let_go = raw_sql("SELECT pg_advisory_unlock_all()");
+    let_go.execute(&mut other).await.expect("it is held");
+    let guard = trying.await.expect("no panic").expect("it is free");
+    guard.release().await.expect("it is released");
 }
 
 /// With row locks, each of them needs a connection.
