@@ -62,6 +62,7 @@ pub trait DatabaseTransaction: Send {
     const BACKEND: &str;
 
     /// Locks the row of a key and draws a token; `None` if the row is not free before the deadline.
+    /// [`Contended`](polylock_core::ErrorKind::Contended) if something else keeps all keys locked.
     fn take(
         &mut self,
         place: &QualifiedTable,

@@ -107,12 +107,18 @@ impl TransactionLocks {
     /// After `Contended` the transaction is unchanged and can continue. After every other error, roll it
     /// back. (PostgreSQL and SQLite would let it continue; MySQL may have rolled back all of it.)
     ///
-    /// - [`Contended`](ErrorKind::Contended) if another client holds the lock and the wait is over.
+    /// - [`Contended`](ErrorKind::Contended) if another client holds the lock and the wait is over. On
+    ///   SQLite also if another connection keeps the database locked for longer than the busy timeout
+    ///   of `connection`, whichever keys it uses. On MySQL and MariaDB also if another session keeps the
+    ///   table locked (`ALTER TABLE`, `LOCK TABLES`) for longer than the `lock_wait_timeout` of
+    ///   `connection`, a day or more by default: the server does not distinguish the two.
     /// - [`Unavailable`](ErrorKind::Unavailable) if transactions wait for each other, if the isolation
     ///   level conflicts with changes since the transaction began (repeat it from its beginning), if the
     ///   server has restarted and holders of earlier sessions may still rely on their locks, if the
-    ///   server cancelled the statement, if another client holds the lock and the server rolled the
-    ///   transaction back after the wait (`innodb_rollback_on_timeout`), or if the connection broke.
+    ///   server cancelled the statement, if another session keeps the table locked on PostgreSQL
+    ///   (`CREATE INDEX`, `ALTER TABLE`, `VACUUM FULL`, `LOCK TABLE`), if another client holds the lock
+    ///   and the server rolled the transaction back after the wait (`innodb_rollback_on_timeout`), or if
+    ///   the connection broke.
     /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if no transaction is open, or if it has already
     ///   failed.
     /// - [`InvalidKey`](ErrorKind::InvalidKey) if `key` is not a lock key.
@@ -149,8 +155,8 @@ impl TransactionLocks {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire_in`](Self::acquire_in) except [`Contended`](ErrorKind::Contended). After
-    /// `None` the transaction is unchanged.
+    /// Those of [`acquire_in`](Self::acquire_in), with `None` in place of
+    /// [`Contended`](ErrorKind::Contended). After `None` the transaction is unchanged.
     ///
     /// # Cancel safety
     ///
@@ -165,7 +171,10 @@ impl TransactionLocks {
         K: TryInto<LockKey, Error: Into<Error>> + Send,
     {
         let key = key.try_into().map_err(Into::into)?;
-        self.take(connection, &key, Wait::Never).await
+        match self.take(connection, &key, Wait::Never).await {
+            Err(error) if error.kind() == ErrorKind::Contended => Ok(None),
+            taken => taken,
+        }
     }
 
     async fn take<C: Connection>(

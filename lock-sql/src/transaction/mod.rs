@@ -96,9 +96,10 @@ tx.commit().await?;
 //! # SQLite
 //!
 //! A transaction that may write blocks all writes of others, to all tables of the file, so there is never
-//! a holder to wait for: a held lease is `Contended` at once, whatever the wait. Start with `BEGIN
-//! IMMEDIATE`, which waits for other transactions up to the busy timeout of the connection. A
-//! transaction that reads first fails with `Unavailable` if others have written since.
+//! a holder to wait for: a held lease is `Contended` at once, whatever the wait. So is every key while
+//! another connection keeps the file locked. Start with `BEGIN IMMEDIATE`, which waits for other
+//! transactions up to the busy timeout of the connection. A transaction that reads first fails with
+//! `Unavailable` if others have written since.
 //!
 //! No lease in the file can be renewed while the transaction is open: keep it much shorter than their
 //! ttl. The file must be on a local disk, and is the one that `Sqlite` has open, by the same name: a

@@ -2,6 +2,7 @@ use std::time::{Duration, Instant};
 
 use polylock_core::{Error, ErrorKind, LockKey, Result, Wait};
 use sqlx::PgConnection;
+use sqlx::postgres::PgDatabaseError;
 
 use super::connection::DatabaseTransaction;
 use super::place::QualifiedTable;
@@ -55,7 +56,7 @@ impl DatabaseTransaction for PgConnection {
     ) -> Result<u64> {
         let answer = within_savepoint(self, &raise(place, resource, token)).await?;
         let answer = answer.map_err(|db_error| match db_error.class {
-            ErrorClass::LockTimeout => busy(db_error),
+            ErrorClass::LockTimeout if !is_for_table(&db_error) => busy(db_error),
             _ => failed(db_error),
         })?;
         raised(&answer, place)
@@ -120,10 +121,12 @@ impl LockWaitLimit {
         }
     }
 
-    /// Whether the server stopped waiting at its limit.
+    /// Whether the server stopped waiting for the lock at this limit.
     fn is_over(self, db_error: &DbError, elapsed: Duration) -> bool {
         match (self, db_error.class) {
-            (_, ErrorClass::LockTimeout) => true,
+            // Too short for a wait behind other waiters, whose error names no row.
+            (Self::NoWait, ErrorClass::LockTimeout) => is_for_row(db_error),
+            (Self::Milliseconds(_), ErrorClass::LockTimeout) => !is_for_table(db_error),
             // The caller's own limit for statements may be shorter.
             (Self::Milliseconds(most), ErrorClass::Cancelled) => {
                 elapsed.as_millis() >= u128::from(most)
@@ -131,6 +134,23 @@ impl LockWaitLimit {
             _ => false,
         }
     }
+}
+
+/// Whether the server waited for a row: `NOWAIT` fails in a routine of its own, and a wait for another
+/// transaction has the row as its context.
+fn is_for_row(db_error: &DbError) -> bool {
+    let error = postgres_error(db_error);
+    error.is_some_and(|e| e.r#where().is_some() || e.routine() != Some("ProcessInterrupts"))
+}
+
+/// Whether the server waited for a table: it locks tables while it analyzes a statement, and the error
+/// has the position of the name.
+fn is_for_table(db_error: &DbError) -> bool {
+    postgres_error(db_error).is_some_and(|e| e.position().is_some())
+}
+
+fn postgres_error(db_error: &DbError) -> Option<&PgDatabaseError> {
+    db_error.source.as_database_error()?.try_downcast_ref()
 }
 
 /// Sets the limits of a wait for these statements only.

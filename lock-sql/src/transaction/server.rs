@@ -57,14 +57,17 @@ pub(super) fn malformed(place: &QualifiedTable) -> Error {
 ///
 /// The caller owns the connection. If it broke, so did the transaction, and no outcome is unknown.
 pub(super) fn failed(db_error: DbError) -> Error {
-    match db_error.class {
+    let message = match db_error.class {
         ErrorClass::Conflict => {
-            let message = "transactions of others are in the way; repeat this one from its \
-                           beginning";
-            Error::new(ErrorKind::Unavailable, message).with_source(db_error.source)
+            "transactions of others are in the way; repeat this one from its beginning"
         }
-        _ => SqlFailure::of_opening(db_error).into(),
-    }
+        ErrorClass::LockTimeout => {
+            "the server waited for too long, and not for the lock; another session may have locked \
+             the table, as CREATE INDEX and ALTER TABLE do"
+        }
+        _ => return SqlFailure::of_opening(db_error).into(),
+    };
+    Error::new(ErrorKind::Unavailable, message).with_source(db_error.source)
 }
 
 pub(super) fn busy(db_error: DbError) -> Error {

@@ -28,11 +28,7 @@ impl DatabaseTransaction for SqliteConnection {
         let clocks = clocks()?;
         let statements = inside(place);
         let load = query(statements.open_and_load).bind(key.as_bytes().to_vec());
-        let found = match fetch(self, load).await {
-            Ok(found) => found,
-            Err(error) if error.kind() == ErrorKind::Contended => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        let found = fetch(self, load).await?;
         // The clock is read under the write lock: see `ReadContext`.
         let mut locks = read(place, key, &found, clocks)?;
         let ctx = locks.ctx;

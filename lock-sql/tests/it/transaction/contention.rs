@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use lock_testkit::locks::until;
 use polylock_core::ErrorKind;
 use polylock_sql::transaction::TransactionLocks;
@@ -13,6 +14,7 @@ on_each_server! {
     a_transaction_that_has_the_lock_keeps_others_out
     a_wait_ends_when_the_transaction_of_the_holder_does
     a_wait_has_an_end
+    waiters_of_one_row_are_all_told_that_it_is_held
     a_row_may_be_purged_while_a_transaction_waits_for_it
     a_row_that_is_held_in_another_way_is_held
     the_death_of_the_connection_frees_the_lock
@@ -84,6 +86,25 @@ async fn a_wait_has_an_end<S: Server>(server: S) {
     run(&mut *two, "UPDATE counter SET n = n + 1").await;
     two.commit().await.unwrap();
     assert_eq!(server.sql("SELECT n FROM counter"), [["1"]]);
+}
+
+/// PostgreSQL names the row to the first waiter only.
+async fn waiters_of_one_row_are_all_told_that_it_is_held<S: Server>(server: S) {
+    let mut one = server.connect().await;
+    let mut tx = begin::<S>(&mut one).await;
+    locks().acquire_in(&mut *tx, "k").await.unwrap();
+    tx.commit().await.unwrap();
+    let mut holder = begin::<S>(&mut one).await;
+    let row = "SELECT 1 FROM polylock_locks WHERE kind = 2 AND lock_key = 'k' FOR UPDATE";
+    run(&mut *holder, row).await;
+    let waits = (0..3).map(async |_| {
+        let mut raw = server.connect().await;
+        let mut tx = begin::<S>(&mut raw).await;
+        let impatient = locks_within(Duration::from_millis(300));
+        let error = impatient.acquire_in(&mut *tx, "k").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Contended, "{error:?}");
+    });
+    join_all(waits).await;
 }
 
 /// As the locks of `mode=row` are.

@@ -156,6 +156,34 @@ async fn no_more_rights_are_needed_than_said<S: Server>(server: S) {
     assert_eq!(denied.kind(), ErrorKind::Denied, "{denied:?}");
 }
 
+/// As `CREATE INDEX` locks it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_table_is_no_contention() {
+    let server = Postgres::start().await;
+    let (mut one, mut two) = (server.connect().await, server.connect().await);
+    let mut index = begin::<Postgres>(&mut one).await;
+    run(&mut *index, "LOCK TABLE polylock_locks IN SHARE MODE").await;
+    let mut tx = begin::<Postgres>(&mut two).await;
+    run(&mut *tx, "SET LOCAL lock_timeout = '50ms'").await;
+    let tried = locks().try_acquire_in(&mut *tx, "free").await;
+    let impatient = locks_within(Duration::from_millis(50));
+    let waited = impatient.acquire_in(&mut *tx, "free").await;
+    let fence = Fence::new();
+    let checked = fence.check(&mut *tx, "free", FencingToken::new(1)).await;
+    let checked = match checked {
+        Err(WriteError::Check(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    for error in [tried.unwrap_err(), waited.unwrap_err(), checked] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        assert!(error.message().contains("locked the table"), "{error}");
+        assert!(error.is_retryable() && !error.is_outcome_unknown());
+    }
+    index.rollback().await.unwrap();
+    let taken = locks().try_acquire_in(&mut *tx, "free").await.unwrap();
+    assert!(taken.is_some());
+}
+
 /// A trigger of another program removes the rows of locks again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_never_there_is_not_waited_for() {

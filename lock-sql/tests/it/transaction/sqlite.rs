@@ -60,6 +60,23 @@ async fn readers_and_permits_keep_transactions_out() {
     locks.acquire_in(&mut *tx, "k").await.unwrap();
 }
 
+/// Whichever keys the other one uses: it may hold any.
+#[tokio::test]
+async fn a_database_that_is_locked_is_said_to_be() {
+    let place = Place::new();
+    drop(place.open().await);
+    let (mut one, mut two) = (connect(&place).await, connect(&place).await);
+    let other = begin::<Sqlite>(&mut one).await;
+    let (locks, mut tx) = (TransactionLocks::new(), two.begin().await.unwrap());
+    assert_eq!(locks.try_acquire_in(&mut *tx, "k").await.unwrap(), None);
+    let error = locks.acquire_in(&mut *tx, "k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error:?}");
+    assert!(error.message().contains("the database locked"), "{error}");
+    assert_eq!(error.key().unwrap().as_str(), "k");
+    other.rollback().await.unwrap();
+    locks.acquire_in(&mut *tx, "k").await.unwrap();
+}
+
 #[tokio::test]
 async fn the_tables_are_made_in_the_transaction() {
     let place = Place::new();
