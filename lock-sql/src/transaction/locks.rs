@@ -99,6 +99,9 @@ impl TransactionLocks {
     /// Acquires a lock for the rest of the open transaction on `connection`.
     ///
     /// Only a commit, a rollback or the end of the connection releases it, and it needs no renewal.
+    /// Acquire it in the outermost transaction: a rollback to an earlier savepoint, such as that of a
+    /// nested `begin` of sqlx, releases it on PostgreSQL, and on MySQL and MariaDB if its row was new.
+    ///
     /// Acquired twice in one transaction, it is held once, and the second token is larger. Show the
     /// [token](super#tokens) to others only after the commit.
     ///
@@ -146,6 +149,8 @@ impl TransactionLocks {
     }
 
     /// Acquires a lock for the rest of the transaction without waiting; `None` if it is held.
+    ///
+    /// Acquire it in the outermost transaction, as for [`acquire_in`](Self::acquire_in).
     ///
     /// On MySQL (not on MariaDB) with an isolation level above `READ COMMITTED`, and the default is one,
     /// an attempt on a key without a row also locks the gap up to the next key in the table, until the

@@ -51,9 +51,10 @@ tx.commit().await?;
 //! # Guarantees
 //!
 //! Two transactions that have acquired one key in one table do not overlap, from the return of
-//! [`acquire_in`](TransactionLocks::acquire_in) to the end of the transaction. On PostgreSQL, MySQL and
-//! MariaDB they also exclude holders in `mode=row` with the same table and key, on SQLite all holders.
-//! Locks in `mode=lease` and `mode=advisory` are separate.
+//! [`acquire_in`](TransactionLocks::acquire_in) to the end of the transaction, or to a rollback to a
+//! [savepoint](#transactions) before the call. On PostgreSQL, MySQL and MariaDB they also exclude
+//! holders in `mode=row` with the same table and key, on SQLite all holders. Locks in `mode=lease` and
+//! `mode=advisory` are separate.
 //!
 //! This guarantee holds for row locks in one server. After a restart of the server, or on a promoted
 //! standby whose former primary is gone, a transaction gets no lock for the longest session timeout in
@@ -74,6 +75,10 @@ tx.commit().await?;
 //! [`Unavailable`](polylock_core::ErrorKind::Unavailable). After a holder in `mode=row`, which writes no
 //! row, PostgreSQL grants it, as does MySQL, where such a level is the default, after any holder. Then
 //! repeated reads return the old data: read with `SELECT .. FOR UPDATE` there.
+//!
+//! Acquire it in the outermost transaction, not after a savepoint: a nested `begin` of sqlx sets one.
+//! A rollback to an earlier savepoint releases the lock on PostgreSQL, and on MySQL and MariaDB if its
+//! row was new. On SQLite the file stays locked until the end of the transaction.
 //!
 //! Acquire several locks in the order of their keys, or two transactions may deadlock. The server then
 //! ends one of them with `Unavailable`. MySQL and MariaDB also do so when several transactions wait for

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use lock_testkit::locks::until;
 use polylock_core::ErrorKind;
 use polylock_sql::transaction::TransactionLocks;
+use sqlx::Connection as _;
 
 use crate::transaction::on_each_server;
 use crate::transaction::servers::{Server, begin, locks, locks_within, run};
@@ -17,6 +18,7 @@ on_each_server! {
     waiters_of_one_row_are_all_told_that_it_is_held
     a_row_may_be_purged_while_a_transaction_waits_for_it
     a_row_that_is_held_in_another_way_is_held
+    a_rollback_to_an_earlier_savepoint_may_release_the_lock
     the_death_of_the_connection_frees_the_lock
     the_limits_of_the_session_are_its_own_again
     waiters_outlive_a_rollback_of_the_transaction_that_made_the_row
@@ -150,6 +152,30 @@ async fn a_row_may_be_purged_while_a_transaction_waits_for_it<S: Server>(server:
     let mut tx = begin::<S>(&mut one).await;
     assert_eq!(locks().try_acquire_in(&mut *tx, "k").await.unwrap(), None);
     tx.rollback().await.unwrap();
+}
+
+/// InnoDB keeps the locks of rows that were there before, and has none on a row that is gone.
+async fn a_rollback_to_an_earlier_savepoint_may_release_the_lock<S: Server>(server: S) {
+    let (mut one, mut two) = (server.connect().await, server.connect().await);
+    let mut tx = begin::<S>(&mut one).await;
+    locks().acquire_in(&mut *tx, "b old").await.unwrap();
+    tx.commit().await.unwrap();
+    let mut tx = begin::<S>(&mut one).await;
+    locks().acquire_in(&mut *tx, "a outer").await.unwrap();
+    let mut nested = tx.begin().await.unwrap();
+    let names = ["a outer", "b old", "c new"];
+    for name in names {
+        locks().acquire_in(&mut *nested, name).await.unwrap();
+    }
+    nested.rollback().await.unwrap();
+    let mut other = begin::<S>(&mut two).await;
+    let released = [false, S::NAME == "postgres", true];
+    for (name, released) in names.into_iter().zip(released) {
+        let taken = locks().try_acquire_in(&mut *other, name).await.unwrap();
+        assert_eq!(taken.is_some(), released, "{name}");
+    }
+    other.rollback().await.unwrap();
+    tx.commit().await.unwrap();
 }
 
 async fn the_death_of_the_connection_frees_the_lock<S: Server>(server: S) {
