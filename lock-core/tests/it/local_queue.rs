@@ -97,7 +97,7 @@ async fn an_error_reaches_the_contender_and_the_next_tries_for_itself() {
 #[tokio::test(start_paused = true)]
 async fn min_hold_is_kept_against_waiters_of_the_same_process() {
     let locks = LocalQueue::new(Arc::new(memory()));
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     let guard = locks
         .request("k")
         .min_hold(secs(20))
