@@ -69,7 +69,7 @@ impl Actor {
                 if !self.is_over {
                     self.undo(&key, is_shared).await;
                 }
-                // The pooler has switched to another server.
+                // A pooler or a proxy has switched to another server.
                 self.is_over |= failure.is_late();
                 drop(take.reply.send(Err(failure)));
             }
@@ -253,6 +253,13 @@ impl Actor {
                 let says =
                     "the server gave up to wait for the lock, it was told to or has no memory";
                 return Err(SqlCause::Unfit(says.to_owned()).into());
+            }
+            // Another session begins on the server that is there now, once it is admitted.
+            got::ELSEWHERE if self.context.mode == SqlMode::Row => {
+                tracing::warn!(
+                    "a proxy in the path has moved a session to another one of a server"
+                );
+                return Err(ended());
             }
             got::ELSEWHERE => {
                 let says = "a transaction pooler is in the path, where locks of sessions do not exclude; use \

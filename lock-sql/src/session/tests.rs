@@ -17,7 +17,7 @@ use super::SqlSessions;
 use super::actor::{self, Actor, HeldSessionLock};
 use super::admin::break_lock;
 use super::args::Args;
-use super::handle::{SessionCommand, SessionHandle, SessionRequest};
+use super::handle::{SessionCommand, SessionHandle, SessionReply, SessionRequest};
 use super::record::RECORD_AFTER;
 use super::server_age;
 use crate::budget::SqlBudget;
@@ -81,6 +81,33 @@ async fn session_with(id: LeaseId, record_at: Option<Instant>, here: &SqlSession
     actor
 }
 
+/// Acquires a lock in a session that nothing serves.
+async fn take(
+    actor: &mut Actor,
+    here: &SqlSessions,
+    wait: Wait,
+    until: Option<Instant>,
+) -> Result<SessionReply, SqlFailure> {
+    let request = request("k", wait);
+    let budget = SqlBudget::of(&request);
+    let reservation = here.pool.reservation(&request, &budget, true).await;
+    let (reply, answer) = oneshot::channel();
+    let (end, _ended) = oneshot::channel();
+    let take = SessionRequest {
+        reservation: reservation.unwrap(),
+        key: request.key().clone(),
+        id: LeaseId::from_bytes([1; 16]),
+        is_shared: false,
+        label: String::new(),
+        has_claimed: false,
+        until,
+        reply,
+        _end: end,
+    };
+    actor.take(take).await;
+    answer.await.unwrap()
+}
+
 /// A command for which a session sends no request: there is no such holder.
 fn keep_busy(session: &SessionHandle) -> oneshot::Receiver<Result<Option<TokenRange>, SqlFailure>> {
     let id = LeaseId::from_bytes([0; 16]);
@@ -139,26 +166,40 @@ async fn a_wait_whose_session_ends_is_no_contention() {
         statements.cancel = Sql::new("SELECT pg_terminate_backend({6}::int)::int::bigint");
         let mut actor = actor::connect(&here.pool).await.unwrap();
         actor.context = Arc::new(context);
-        let request = request("k", Wait::AtMost(Duration::from_secs(1)));
-        let budget = SqlBudget::of(&request);
-        let reservation = here.pool.reservation(&request, &budget, true).await;
-        let (reply, answer) = oneshot::channel();
-        let (end, _ended) = oneshot::channel();
-        let take = SessionRequest {
-            reservation: reservation.unwrap(),
-            key: request.key().clone(),
-            id: LeaseId::from_bytes([1; 16]),
-            is_shared: false,
-            label: String::new(),
-            has_claimed: false,
-            // The wait is over, and so is the time in which the server may say that.
-            until: Some(Instant::now() - Duration::from_secs(1)),
-            reply,
-            _end: end,
-        };
-        actor.take(take).await;
-        let failure = answer.await.unwrap().err();
+        let wait = Wait::AtMost(Duration::from_secs(1));
+        // The wait is over, and so is the time in which the server may say that.
+        let until = Some(Instant::now() - Duration::from_secs(1));
+        let failure = take(&mut actor, &here, wait, until).await.err();
         assert!(failure.is_some_and(|it| it.is_outage()), "held: {mode}");
+    }
+}
+
+/// The proxy has another server behind it, where holders may rely on locks of the one before.
+#[tokio::test]
+async fn a_connection_that_a_proxy_has_moved_is_granted_no_lock() {
+    let server = MariaDbServer::shared();
+    for (mode, has_same_number) in [
+        ("row", false),
+        ("row", true),
+        ("advisory", false),
+        ("advisory", true),
+    ] {
+        let here = open(&format!("{}?mode={mode}", server.database())).await;
+        let mut actor = actor::connect(&here.pool).await.unwrap();
+        let mut moved = crate::lock::open(&here.context.target).await.unwrap();
+        let number = Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)");
+        let number = moved.run(&number, &[]).await.unwrap().int(0).unwrap();
+        assert_ne!(number, actor.number);
+        if has_same_number {
+            actor.number = number;
+        }
+        actor.connection = Some(moved);
+        let taken = take(&mut actor, &here, Wait::Never, None).await;
+        let failure = taken.err().expect("it is not granted");
+        let is_late = failure.is_late() && actor.is_over;
+        assert_eq!(is_late, mode == "row", "{}", failure.cause);
+        let guard = here.acquire(&request("k", Wait::Never)).await;
+        guard.expect("it is free").release().await.unwrap();
     }
 }
 

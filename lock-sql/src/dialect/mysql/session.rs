@@ -25,6 +25,11 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
         Flavor::MySql => "FOR SHARE",
     };
     let (draw, token) = tokens::draw(table, flavor);
+    let token = format!(
+        "CAST(IF({}, {token}, {}) AS SIGNED)",
+        is_same_session(),
+        got::ELSEWHERE
+    );
     let take = |strength: &str, waits: bool| {
         let (set, suffix, elapsed) = if waits {
             let wait = format!("LEAST(GREATEST(CEIL({{4}} / 1000), 1), {MAX_TIMEOUT_SECONDS})");
@@ -80,6 +85,7 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
     // In one statement, a wait would keep the counter open for a write, and block `FLUSH TABLES WITH
     // READ LOCK`. An attempt does not wait.
     let (not, elsewhere, interrupted) = (got::NOT, got::ELSEWHERE, got::INTERRUPTED);
+    let here = is_same_session();
     let (draw, token) = tokens::draw(table, flavor);
     let draw = match flavor {
         Flavor::MariaDb => draw,
@@ -87,7 +93,7 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
     };
     let take = |wait: &str, set: &str, elapsed: &str| {
         Sql::new(format!(
-            "{set}SET @polylock_got = IF(CONNECTION_ID() = {{6}}, CASE GET_LOCK({NAME}, {wait})
+            "{set}SET @polylock_got = IF({here}, CASE GET_LOCK({NAME}, {wait})
                  WHEN 1 THEN 1 WHEN 0 THEN {not} ELSE {interrupted} END, {elsewhere}); {draw}
              SELECT CAST(IF(@polylock_got = 1, {token}, @polylock_got) AS SIGNED), {elapsed},
                  CAST(CONNECTION_ID() AS SIGNED), 0"
@@ -100,7 +106,7 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
     };
     let try_take = || match flavor {
         Flavor::MariaDb => Sql::prepared(format!(
-            "SELECT CAST(IF(CONNECTION_ID() = {{6}}, CASE GET_LOCK({NAME}, 0) WHEN 1 THEN {token}
+            "SELECT CAST(IF({here}, CASE GET_LOCK({NAME}, 0) WHEN 1 THEN {token}
                  WHEN 0 THEN {not} ELSE {interrupted} END, {elsewhere}) AS SIGNED), 0,
                  CAST(CONNECTION_ID() AS SIGNED), 0"
         )),
@@ -233,5 +239,14 @@ fn alive(id: &str) -> String {
     format!(
         "CAST(COALESCE(IS_USED_LOCK({}) IS NOT NULL, 0) AS SIGNED)",
         session_name(id)
+    )
+}
+
+/// Whether a statement runs in the session that was admitted, as an expression. A proxy may move an idle
+/// connection to another server. Numbers of sessions repeat there, and no session has locked the name.
+fn is_same_session() -> String {
+    format!(
+        "CONNECTION_ID() = {{6}} AND IS_USED_LOCK({}) = {{6}}",
+        session_name("{2}")
     )
 }
