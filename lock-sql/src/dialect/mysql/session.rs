@@ -25,6 +25,15 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
         Flavor::MySql => "FOR SHARE",
     };
     let (draw, token) = tokens::draw(table, flavor);
+    let block = tokens::draw_block(table, TOKENS_AT_ONCE, flavor);
+    // The transaction lasts as long as the lock, and other keys draw tokens meanwhile.
+    let (draw, block) = match flavor {
+        Flavor::MariaDb => (draw, block),
+        Flavor::MySql => (
+            tokens::in_savepoint(&draw),
+            tokens::in_savepoint(&format!("{block};")),
+        ),
+    };
     let token = format!(
         "CAST(IF({}, {token}, {}) AS SIGNED)",
         is_same_session(),
@@ -69,7 +78,7 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
             forget(&forget_shared(table, 3)),
         ],
         seed: Sql::new(seed),
-        draw: Sql::new(tokens::draw_block(table, TOKENS_AT_ONCE, flavor)),
+        draw: Sql::new(block),
         ..common(
             table,
             3,

@@ -58,6 +58,15 @@ pub(crate) fn draw_block(table: &str, count: u64, flavor: Flavor) -> String {
     }
 }
 
+/// Runs statements that draw on MySQL, each with its semicolon, in a transaction that goes on: a row of the
+/// counter that stays in it would be locked until its end.
+pub(crate) fn in_savepoint(draw: &str) -> String {
+    format!(
+        "SAVEPOINT polylock_token; {draw} ROLLBACK TO SAVEPOINT polylock_token; \
+         RELEASE SAVEPOINT polylock_token;"
+    )
+}
+
 /// Raises the counter to the clock, and draws a token into `@polylock_token`, in the transaction of
 /// the caller. Each server reads its own comments. A row that is rolled back is not locked until the
 /// transaction ends, unlike one that is deleted: a client with this number, by the clock of the same
