@@ -356,11 +356,12 @@ impl Actor {
         let clear = self.context.statements.clear_record.as_ref();
         let clear = clear.map(|clear| Arc::clone(&clear[is_shared]));
         let mut recording = held.recording.take();
+        let mut is_late = false;
         if clear.is_none()
             && let Some(recording) = recording.take()
         {
             // Written after the release, it would name a holder that is gone.
-            drop(timeout(RECORDING, recorded(recording)).await);
+            is_late = timeout(RECORDING, recorded(recording)).await.is_err();
         }
         let args = self.args(&held.key, id).with(Args::TEXT, id.to_hex());
         let is_recorded = held.record_at.is_none();
@@ -372,6 +373,11 @@ impl Actor {
             &args,
         );
         let freed = freed.await;
+        // The record stays, and the next lock would look like the one that it names. PostgreSQL tells their
+        // transactions apart.
+        let stays = is_recorded && freed.is_err() || is_late;
+        let is_postgres = self.context.target.config.server.is_postgres();
+        self.is_over |= stays && clear.is_none() && !is_postgres;
         if is_recorded && let Some(clear) = clear {
             self.clear_record(clear, args, recording);
         }

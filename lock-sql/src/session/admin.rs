@@ -18,9 +18,10 @@ use super::loss_report::ID_LEN;
 use super::pool;
 use super::record::SharedHolder;
 use crate::admin::cut;
+use crate::config::SqlMode;
 use crate::error::{SqlCause, SqlFailure};
 use crate::table::holder_info;
-use crate::wire::SqlValue;
+use crate::wire::{SqlValue, hex};
 
 /// A held lock, and the sessions that hold it.
 struct SeenSessions {
@@ -208,22 +209,23 @@ async fn terminate(
     if !is_alive(context, key, session).await? {
         return Ok(false);
     }
-    let args = context
-        .args(key)
-        .with(Args::SESSION, session.number)
-        .with(Args::BEGAN, session.began);
+    let args = args_of(context, key, session);
     let is_postgres = context.target.config.server.is_postgres();
+    // The server checks once more whether the session holds the lock.
     let failure = match context.control(&context.statements.terminate, args).await {
         Ok(answer) => {
-            // PostgreSQL has checked once more whether the session holds the lock.
             let is_ended = !is_postgres || answer.int(0) == Some(1);
             *is_in_doubt |= is_ended;
+            // A transaction that has ended does not come back: the server does not show it.
+            if !is_ended && context.mode == SqlMode::Row && is_alive(context, key, session).await? {
+                return Err(hidden());
+            }
             return Ok(is_ended);
         }
         Err(failure) => failure,
     };
     *is_in_doubt |= failure.outcome_unknown;
-    // It may have ended by itself meanwhile.
+    // It may have released the lock or ended by itself meanwhile.
     match is_alive(context, key, session).await? {
         true => Err(failure),
         false => Ok(failure.outcome_unknown),
@@ -235,13 +237,33 @@ async fn is_alive(
     key: &LockKey,
     session: &ListedSession,
 ) -> Result<bool, SqlFailure> {
-    let args = context
+    let args = args_of(context, key, session);
+    let answer = context.control(&context.statements.alive, args).await?;
+    Ok(answer.int(0).is_some_and(|count| count > 0))
+}
+
+/// The arguments of statements about the session of a holder.
+fn args_of(context: &SessionContext, key: &LockKey, session: &ListedSession) -> Args {
+    context
         .args(key)
         .with(Args::SESSION, session.number)
         .with(Args::SESSION_ID, session.by.clone())
-        .with(Args::BEGAN, session.began);
-    let answer = context.control(&context.statements.alive, args).await?;
-    Ok(answer.int(0).is_some_and(|count| count > 0))
+        .with(Args::BEGAN, session.began)
+        .with(Args::LEASE, session.id.clone())
+        .with(Args::TEXT, hex(&session.id))
+}
+
+/// The session may hold the lock of another key by now, and is left alone.
+fn hidden() -> SqlFailure {
+    let says = "the server does not show whether the session still holds the lock: use the role of \
+                the holder, or one with pg_read_all_stats and pg_signal_backend, and \
+                track_activities=on";
+    let cause = SqlCause::Said {
+        kind: ErrorKind::Denied,
+        says: says.to_owned(),
+        source: None,
+    };
+    cause.into()
 }
 
 /// Reads a record; `None` if the lock is free.

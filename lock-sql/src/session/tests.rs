@@ -8,7 +8,7 @@ use lock_testkit::locks::until;
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
 use polylock_core::admin::LockAdmin as _;
 use polylock_core::engine::{Engine, LeaseId};
-use polylock_core::{AcquireRequest, LockGuard, LockKey, LockUrl, Mode, Released, Wait};
+use polylock_core::{AcquireRequest, ErrorKind, LockGuard, LockKey, LockUrl, Mode, Released, Wait};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -239,6 +239,110 @@ async fn a_holder_that_releases_meanwhile_is_not_said_to_be_broken() {
         });
         assert_eq!(broken.unwrap(), None, "{database}");
     }
+}
+
+/// The break has read the record of the first lock and is about to mark it.
+#[tokio::test]
+async fn a_break_ends_no_session_that_has_released_the_lock_and_holds_another() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let url = MariaDbServer::shared().database() + "?mode=row&timeout=20s";
+        let (here, there) = (open(&url).await, open(&url).await);
+        let other = async |text: &str| run(&there, text, Args::new()).await;
+        other("CREATE TABLE marking (n INT); DO GET_LOCK(CONCAT('mark ', DATABASE()), 0)").await;
+        let first = request("k", Wait::Never).with_mode(mode);
+        let first = here.acquire(&first).await.unwrap();
+        let key = first.key().clone();
+        until("the holder is recorded", async || {
+            here.inspect(&key).await.unwrap().is_some()
+        })
+        .await;
+        let SqlSessions { context, .. } = open(&url).await;
+        let mut context = Arc::into_inner(context).expect("no session has it");
+        context.statements.mark_broken = Sql::new(
+            "INSERT INTO marking VALUES (1); DO GET_LOCK(CONCAT('mark ', DATABASE()), 60)",
+        );
+        let (broken, second) = tokio::join!(break_lock(&context, &key, "why"), async {
+            until("the break marks the lock", async || {
+                other("SELECT COUNT(*) FROM marking").await.int(0) == Some(1)
+            })
+            .await;
+            assert_eq!(first.release().await.unwrap(), Released::Clean);
+            let second = here.acquire(&request("j", Wait::Never)).await.unwrap();
+            assert_eq!(here.pool.len(), 1, "it is in another session");
+            other("DO RELEASE_LOCK(CONCAT('mark ', DATABASE()))").await;
+            second
+        });
+        assert_eq!(broken.unwrap(), None, "{mode:?}");
+        assert_eq!(second.release().await.unwrap(), Released::Clean);
+    }
+}
+
+/// Another transaction locks the record, so that the release cannot clear it.
+#[tokio::test]
+async fn a_session_that_a_stale_record_names_holds_no_other_lock() {
+    let url = MariaDbServer::shared().database() + "?mode=row";
+    let (here, there) = (open(&url).await, open(&url).await);
+    let other = async |text: &str| run(&there, text, Args::new()).await;
+    let first = recorded(&here).await;
+    let key = first.key().clone();
+    other("BEGIN; SELECT id FROM polylock_locks WHERE kind = 3 FOR UPDATE").await;
+    assert_eq!(first.release().await.unwrap(), Released::Clean);
+    let second = here.acquire(&request("j", Wait::Never)).await.unwrap();
+    other("COMMIT").await;
+    let stale = "SELECT COUNT(*) FROM polylock_locks WHERE kind = 3 AND lock_key = {1}
+                     AND id IS NOT NULL";
+    let stale = run(&here, stale, here.context.args(&key)).await;
+    assert_eq!(stale.int(0), Some(1), "it was cleared");
+    until("the session of the record ends", async || {
+        here.inspect(&key).await.unwrap().is_none()
+    })
+    .await;
+    assert_eq!(here.break_lock(&key, "why").await.unwrap(), None);
+    assert_eq!(second.release().await.unwrap(), Released::Clean);
+}
+
+/// The record names an earlier transaction, and the server shows this user no transactions of others.
+#[tokio::test]
+async fn a_break_ends_no_session_that_may_hold_another_lock() {
+    let server = PostgresServer::shared();
+    let database = server.database();
+    let here = open(&format!("{database}?mode=row")).await;
+    let guard = recorded(&here).await;
+    let earlier = "UPDATE polylock_locks SET session_began = session_began - 1 WHERE kind = 3";
+    run(&here, earlier, Args::new()).await;
+    let user = format!(
+        "breaker_{}",
+        server.sql(&database, "SELECT txid_current()")[0][0]
+    );
+    let create = format!(
+        "CREATE ROLE {user} LOGIN PASSWORD 'test' IN ROLE pg_signal_backend;
+         GRANT SELECT, INSERT, UPDATE ON polylock_locks TO {user}"
+    );
+    server.sql(&database, &create);
+    let other = database.replace("test:test@", &format!("{user}:test@"));
+    let other = open(&format!("{other}?mode=row")).await;
+    let broken = other.break_lock(guard.key(), "why").await;
+    let error = broken.expect_err("it is not known whose session it is");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
+}
+
+/// The server does not say since when a session has its transaction.
+#[tokio::test]
+async fn a_holder_is_listed_by_a_server_that_tracks_no_transactions() {
+    let server = PostgresServer::shared();
+    let database = server.database();
+    let name = database.rsplit('/').next().unwrap();
+    let untracked = format!("ALTER DATABASE {name} SET track_activities = off");
+    server.sql(&database, &untracked);
+    let here = open(&format!("{database}?mode=row")).await;
+    let guard = recorded(&here).await;
+    assert_eq!(here.list("").await.unwrap().len(), 1);
+    let broken = here.break_lock(guard.key(), "why").await;
+    let error = broken.expect_err("it is not known which lock it holds");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
+    assert!(here.list("").await.unwrap().is_empty());
 }
 
 /// The server refuses to say whether the session that was ended is gone.

@@ -84,7 +84,7 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
             3,
             "lock_key",
             flavor,
-            [&alive("r.drawn_by"), &alive("{2}")],
+            [&alive("r.drawn_by"), &is_recorded(table, "{2}")],
         )
     }
 }
@@ -155,6 +155,9 @@ const NAME: &str = "CONVERT({3} USING utf8mb4)";
 /// As is every text.
 const TEXT: &str = "CONVERT({14} USING utf8mb4)";
 
+/// The place of a shared holder in a record.
+const PATH: &str = "CONCAT('$.\"', CONVERT({14} USING utf8mb4), '\"')";
+
 /// The name of a record.
 const HASHED: &str = "CONCAT('polylock:', LOWER(HEX(r.lock_key)))";
 
@@ -174,7 +177,6 @@ fn common(
         Flavor::MySql => "SET SESSION max_execution_time = 0",
     };
     let label = "CONVERT({8} USING utf8mb4)";
-    let path = format!("CONCAT('$.\"', {TEXT}, '\"')");
     SessionStatements {
         // While the server knows this name, the session exists.
         setup: Sql::new(format!(
@@ -209,9 +211,9 @@ fn common(
         record_shared: Sql::new(format!(
             "INSERT INTO {table} (kind, lock_key, name, shared, changed_at)
              VALUES ({kind}, {{1}}, {{10}},
-                 JSON_SET('{{{{}}}}', {path}, JSON_EXTRACT({label}, '$')), {NOW})
+                 JSON_SET('{{{{}}}}', {PATH}, JSON_EXTRACT({label}, '$')), {NOW})
              ON DUPLICATE KEY UPDATE id = NULL,
-                 shared = JSON_SET(COALESCE(shared, '{{{{}}}}'), {path}, JSON_EXTRACT({label}, '$')),
+                 shared = JSON_SET(COALESCE(shared, '{{{{}}}}'), {PATH}, JSON_EXTRACT({label}, '$')),
                  changed_at = {NOW}"
         )),
         readers: Sql::new(server_age::readers(table, kind)),
@@ -221,15 +223,17 @@ fn common(
              WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND shared IS NOT NULL"
         )),
         alive: Sql::prepared(format!("SELECT {alive}")),
-        terminate: Sql::new("KILL {6}"),
+        // `KILL` takes no subquery. A session without the lock is left alone: none has the number 0.
+        terminate: Sql::new(format!(
+            "SET @polylock_session = IF({alive} > 0, {{6}}, 0); KILL @polylock_session"
+        )),
         ..of_records(table, (kind, name), recorded, (TEXT, NOW))
     }
 }
 
 fn forget_shared(table: &str, kind: u8) -> String {
     format!(
-        "UPDATE {table} SET shared = NULLIF(CAST(JSON_REMOVE(shared,
-             CONCAT('$.\"', {TEXT}, '\"')) AS CHAR), '{{{{}}}}')
+        "UPDATE {table} SET shared = NULLIF(CAST(JSON_REMOVE(shared, {PATH}) AS CHAR), '{{{{}}}}')
          WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND shared IS NOT NULL"
     )
 }
@@ -257,5 +261,15 @@ fn is_same_session() -> String {
     format!(
         "CONNECTION_ID() = {{6}} AND IS_USED_LOCK({}) = {{6}}",
         session_name("{2}")
+    )
+}
+
+/// Whether a session exists, and the record of the key has its lease, as an expression: the session may have
+/// released the lock, and hold the one of another key.
+fn is_recorded(table: &str, id: &str) -> String {
+    format!(
+        "{} * (SELECT COUNT(*) FROM {table} h WHERE h.kind = 3 AND h.lock_key = {{1}} AND h.slot = 0
+             AND (h.id = {{7}} OR JSON_CONTAINS_PATH(h.shared, 'one', {PATH})))",
+        alive(id)
     )
 }

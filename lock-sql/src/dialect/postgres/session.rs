@@ -158,7 +158,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         ))),
         seed: Sql::new(seed),
         alive: Sql::prepared(format!("SELECT {}", row_alive("{6}", "{12}"))),
-        terminate: terminate(&row_alive("{6}", "{12}")),
+        terminate: terminate(&row_held("{6}", "{12}")),
         ..common(
             table,
             3,
@@ -330,12 +330,22 @@ fn forget_shared(table: &str, kind: u8) -> String {
     )
 }
 
-/// A session holds its row as long as the transaction lasts in which it locked the row. Of sessions of
-/// other users, the server shows only that they exist.
+/// A session holds its row as long as the transaction lasts in which it locked the row.
+fn row_held(session: &str, began: &str) -> String {
+    row_session(session, began, "")
+}
+
+/// Of sessions of other users, the server shows only that they exist, and without `track_activities` no
+/// transactions. These may hold the row, and are not ended.
 fn row_alive(session: &str, began: &str) -> String {
+    let hidden = "a.backend_start IS NULL OR a.state = 'disabled' OR";
+    row_session(session, began, hidden)
+}
+
+fn row_session(session: &str, began: &str, or: &str) -> String {
     format!(
-        "(SELECT count(*) FROM pg_stat_activity a WHERE a.pid = {session} AND (a.backend_start IS NULL
-             OR (date_part('epoch', a.xact_start) * 1000000)::bigint = {began}))"
+        "(SELECT count(*) FROM pg_stat_activity a WHERE a.pid = {session}
+             AND ({or} (date_part('epoch', a.xact_start) * 1000000)::bigint = {began}))"
     )
 }
 
