@@ -519,6 +519,41 @@ async fn a_reader_that_died_leaves_no_record() {
     }
 }
 
+/// The clock of the server was set back after an exclusive request had claimed the key.
+#[tokio::test]
+async fn a_claim_from_the_future_keeps_no_shared_request_out() {
+    let server = PostgresServer::shared();
+    let here = Arc::new(open(&format!("{}?mode=row", server.database())).await);
+    let read = request("k", Wait::Never).with_mode(Mode::Shared);
+    let first = here.acquire(&read).await.unwrap();
+    let now = dialect::postgres::NOW;
+    let claim = format!(
+        "INSERT INTO polylock_locks (kind, lock_key, claimed_until, changed_at)
+         VALUES (3, {{1}}, {now} + 3600000000, {now})
+         ON CONFLICT (kind, lock_key, slot) DO UPDATE SET claimed_until = excluded.claimed_until"
+    );
+    run(&here, &claim, here.context.args(first.key())).await;
+    let second = here.acquire(&read).await.expect("no request waits");
+    second.release().await.unwrap();
+    let waiter = {
+        let here = Arc::clone(&here);
+        let write = request("k", Wait::AtMost(Duration::from_secs(60)));
+        tokio::spawn(async move { here.acquire(&write).await })
+    };
+    until("the claim of a waiter counts", async || {
+        match here.acquire(&read).await {
+            Ok(guard) => {
+                guard.release().await.unwrap();
+                false
+            }
+            Err(error) => error.kind() == ErrorKind::Contended,
+        }
+    })
+    .await;
+    first.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
 /// Two tasks use the only connections and ask again right after each release; a third task asks for
 /// another key.
 #[tokio::test]

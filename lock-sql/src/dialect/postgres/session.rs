@@ -100,10 +100,14 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         let body = format!("SELECT {}, {columns}", tokens::draw(table));
         tokens::in_savepoint(&prepared.add(name, &body))
     };
-    let claimed = format!(
-        "(SELECT count(*) FROM {table} r
-             WHERE r.kind = 3 AND r.lock_key = {{1}} AND r.claimed_until > {NOW})"
-    );
+    // A claim further in the future was made before the clock was set back.
+    let is_claimed = |left: u32| {
+        format!(
+            "r.kind = 3 AND r.lock_key = {{1}}
+                 AND r.claimed_until BETWEEN {NOW} + {left} AND {NOW} + {CLAIM}"
+        )
+    };
+    let claimed = format!("(SELECT count(*) FROM {table} r WHERE {})", is_claimed(0));
     let grants = [
         grant(&mut prepared, "grant", "0::bigint"),
         grant(&mut prepared, "grant_shared", &claimed),
@@ -140,9 +144,10 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         // for all waiters.
         claim: Some(Sql::new(format!(
             "SELECT {LAZY}; INSERT INTO {table} (kind, lock_key, claimed_until, changed_at)
-             SELECT 3, {{1}}, {NOW} + 2000000, {NOW} WHERE NOT EXISTS (SELECT 1 FROM {table} r
-                 WHERE r.kind = 3 AND r.lock_key = {{1}} AND r.claimed_until > {NOW} + 1000000)
-             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET claimed_until = excluded.claimed_until"
+             SELECT 3, {{1}}, {NOW} + {CLAIM}, {NOW} WHERE NOT EXISTS (SELECT 1 FROM {table} r
+                 WHERE {})
+             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET claimed_until = excluded.claimed_until",
+            is_claimed(CLAIM / 2)
         ))),
         unclaim: Some(Sql::new(format!(
             "SELECT {LAZY}; UPDATE {table} SET claimed_until = 0 WHERE kind = 3 AND lock_key = {{1}}"
@@ -168,6 +173,9 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         )
     }
 }
+
+/// How long a claim lasts, in microseconds.
+const CLAIM: u32 = 2_000_000;
 
 /// Session locks: a number is locked, and the row of kind 4 names the holder and the key.
 ///
