@@ -67,10 +67,12 @@ impl Runner {
             // Before the command begins, so that it is never the only one to go on.
             signals.catch_suspensions()?;
         }
-        // A lease and a session of ZooKeeper outlive lockctl by themselves. The lock is held without this
-        // too, so a failure here is not fatal.
+        // A lease and a session of ZooKeeper outlive lockctl by themselves, but of a lock on two backends
+        // either part may live with a connection. The lock is held without this too, so a failure here is
+        // not fatal.
         let mut linger = match capabilities.bound {
             LockLifetime::Connection => Linger::start().ok(),
+            _ if self.backend.migrates() => Linger::start().ok(),
             _ => None,
         };
         let own_group = self.rules.own_group;

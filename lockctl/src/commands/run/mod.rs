@@ -205,10 +205,10 @@ impl Run {
     }
 
     /// The lease expires by itself where there is one; elsewhere `--min-hold` lasts as long as
-    /// this process.
+    /// this process. Of a lock on two backends, one part may have a lease and the other may not.
     fn time_to_shut_down(&self, locks: &dyn DistributedLock) -> Duration {
         match locks.capabilities().bound {
-            LockLifetime::Lease => SHUTDOWN,
+            LockLifetime::Lease if !self.runner.backend.migrates() => SHUTDOWN,
             _ => self.request.min_hold().saturating_add(SHUTDOWN),
         }
     }

@@ -14,6 +14,16 @@ fn backend() -> String {
     format!("--backend {database}?mode=row")
 }
 
+/// The options that lead to a move from the locks of this URL, which live with a connection, to leases.
+fn migrating_from(url: &str, place: &Place) -> &'static str {
+    let file = format!(
+        "default = 'new'\n[backend.old]\nurl = '{url}'\n\
+         [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'"
+    );
+    place.write("lock.toml", &file);
+    "--config lock.toml"
+}
+
 #[test]
 fn the_command_is_dead_before_the_end_of_max_hold_frees_its_lock() {
     let deaf = "trap '' TERM; while :; do echo first >> lines; sleep 0.05; done";
@@ -62,6 +72,25 @@ fn a_signal_ends_the_wait_for_min_hold() {
     place.expect(0, &format!("{backend} run -w 20s k -- true"));
 }
 
+/// The part on the new backend would outlast `lockctl`, and that on the old one would not.
+#[test]
+fn the_min_hold_of_a_lock_on_two_backends_counts_on_both() {
+    let (place, url) = (Place::new(), PostgresServer::shared().database());
+    let both = migrating_from(&format!("{url}?mode=row"), &place);
+    let began = Instant::now();
+    let run = place.start(&format!(
+        "{both} run --min-hold 6s --events events k -- true"
+    ));
+    place.event("released");
+    place.expect(0, &format!("--backend {url}?mode=row run -w 20s k -- true"));
+    let held = began.elapsed();
+    assert!(
+        held >= Duration::from_millis(5900),
+        "k was free on the old backend after {held:?}"
+    );
+    run.expect(0);
+}
+
 #[test]
 fn acquire_refuses_a_lock_without_a_lease_before_it_waits() {
     let (place, backend) = (Place::new(), backend());
@@ -87,10 +116,19 @@ fn sessions_outlive_a_killed_lockctl_until_its_command_is_dead() {
     let urls = servers.iter().flat_map(|server| {
         ["row", "advisory"].map(|mode| format!("{}?mode={mode}", server.database()))
     });
-    side_by_side(&urls.collect::<Vec<_>>(), |url| {
+    let urls: Vec<_> = urls.collect();
+    let urls = urls.iter().flat_map(|url| [(url, false), (url, true)]);
+    // A lock on two backends is free for the clients of either as soon as its part there is.
+    side_by_side(&urls.collect::<Vec<_>>(), |&(url, migrates)| {
         let place = Place::new();
+        let backend = match migrates {
+            true => migrating_from(url, &place).to_owned(),
+            false => format!("--backend {url}"),
+        };
         let script = format!("echo $$ > pid; {LIVES_ON}");
-        let mut process = place.start(&["--backend", url, "run", "k", "--", "sh", "-c", &script]);
+        let mut command = place.lockctl(&format!("{backend} run k -- sh -c"));
+        command.arg(&script);
+        let mut process = Process::start(command);
         place.until_there("cleared");
         let command = place.pid();
         process.signal(Signal::KILL);
