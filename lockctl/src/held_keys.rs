@@ -20,7 +20,7 @@ pub(crate) const VARIABLE: &str = "LOCK_HELD_KEYS";
 #[serde(transparent)]
 pub(crate) struct HeldKeys(Vec<HeldKey>);
 
-/// One lock of one outer command.
+/// One lock of one outer command, on one backend.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 struct HeldKey {
     key: String,
@@ -46,13 +46,15 @@ impl HeldKeys {
         keys: impl IntoIterator<Item = &'k str>,
     ) -> Self {
         let pid = getpid().as_raw_nonzero().get();
-        let (namespace, backend) = (backend.stored_namespace(), id_of(backend));
-        self.0.extend(keys.into_iter().map(|key| HeldKey {
-            key: key.to_owned(),
-            namespace: namespace.clone(),
-            backend: backend.clone(),
-            pid,
-        }));
+        let stores = stores_of(backend);
+        for key in keys {
+            self.0.extend(stores.iter().map(|(namespace, id)| HeldKey {
+                key: key.to_owned(),
+                namespace: namespace.clone(),
+                backend: id.clone(),
+                pid,
+            }));
+        }
         self
     }
 
@@ -71,14 +73,17 @@ pub(crate) fn refuse_held<'k>(
     if outer.is_empty() {
         return Ok(());
     }
-    let (namespace, id) = (backend.stored_namespace(), id_of(backend));
+    let stores = stores_of(backend);
     for key in keys {
         // What the service sees: a key with a colon may look like one in a namespace.
-        let stored = stored(&namespace, key);
-        let held = outer
-            .iter()
-            .find(|held| self::stored(&held.namespace, &held.key) == stored && held.backend == id);
-        if let Some(held) = held.filter(|held| waits_for_this_process(held.pid)) {
+        let is_this = |held: &HeldKey| {
+            let on_server = stored(&held.namespace, &held.key);
+            let mut stores = stores.iter();
+            stores.any(|(namespace, id)| *id == held.backend && stored(namespace, key) == on_server)
+        };
+        let mut outer = outer.iter();
+        let held = outer.find(|held| is_this(held) && waits_for_this_process(held.pid));
+        if let Some(held) = held {
             let message = format!(
                 "you already hold {} (outer lockctl pid {}), waiting for it would never end",
                 Escaped(key),
@@ -98,8 +103,12 @@ fn stored(namespace: &str, key: &str) -> String {
     }
 }
 
-fn id_of(backend: &BackendUrl) -> String {
-    format!("{:016x}", backend.id())
+/// The namespace and the id of each backend that a lock is acquired on.
+fn stores_of(backend: &BackendUrl) -> Vec<(String, String)> {
+    let stores = backend.stores().into_iter();
+    stores
+        .map(|(namespace, id)| (namespace, format!("{id:016x}")))
+        .collect()
 }
 
 /// Whether the process is an ancestor of this one; a daemon that outlives its `lockctl`, or is no

@@ -153,44 +153,14 @@ impl BackendUrl {
         }
     }
 
-    /// What goes before the keys on the server: the namespace that was asked for, or that of the backend.
-    pub(crate) fn stored_namespace(&self) -> String {
-        let url = polylock::compiled_in().backend_url(&self.text);
-        url.map_or_else(|_| self.namespace.clone(), |url| url.namespace().to_owned())
-    }
-
-    /// A number that is the same for the same locks, without anything secret in it.
-    pub(crate) fn id(&self) -> u64 {
-        let (kind, port) = kind_and_port(self.url.scheme());
-        let place = match self.url.expect_file() {
-            Ok(file) => canonical(file).display().to_string(),
-            Err(_) => {
-                let hosts = self.url.hosts().iter();
-                let mut hosts: Vec<_> = hosts
-                    .map(|host| format!("{}:{}", host.name.to_lowercase(), host.port_or(port)))
-                    .collect();
-                hosts.sort();
-                let path = match (kind, self.url.path().trim_matches('/')) {
-                    ("redis" | "redis-cluster" | "redlock", "") => "0",
-                    ("etcd" | "zk", "") => "locks",
-                    ("postgres", "") => self.url.username().unwrap_or_default(),
-                    ("redis-sentinel", path) => path.strip_suffix("/0").unwrap_or(path),
-                    (_, path) => path,
-                };
-                format!("{}/{path}", hosts.join(","))
-            }
-        };
-        // Locks in another table or mode are other locks.
-        let mut params = self.url.params();
-        let mode = if kind == "sqlite" { "lease" } else { "row" };
-        let names = [
-            ("database", "0"),
-            ("mode", mode),
-            ("schema", "public"),
-            ("table", "polylock_locks"),
-        ];
-        let values = names.map(|(name, default)| params.string(name).unwrap_or(default));
-        fnv1a(format!("{kind}:{place}?{}", values.join("&")).as_bytes())
+    /// Each backend that a lock is acquired on: what goes before the keys on its server, and a number that
+    /// is the same for the same locks, without anything secret in it.
+    pub(crate) fn stores(&self) -> Vec<(String, u64)> {
+        let old = self.file.as_ref().and_then(|file| file.old_url.as_ref());
+        let old = old.map(|old| (old.expose(), old.url()));
+        let all = [(self.text.as_str(), &self.url)].into_iter().chain(old);
+        all.map(|(text, url)| (stored_namespace(text, url), store_id(url)))
+            .collect()
     }
 }
 
@@ -198,6 +168,52 @@ impl fmt::Debug for BackendUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BackendUrl({})", self.url)
     }
+}
+
+/// What goes before the keys on the server: the namespace that was asked for, or that of the backend.
+fn stored_namespace(text: &str, url: &LockUrl) -> String {
+    let backend = polylock::compiled_in().backend_url(text);
+    match backend {
+        Ok(backend) => backend.namespace().to_owned(),
+        Err(_) => {
+            let namespace = url.params().string("namespace").map(str::to_owned);
+            namespace.unwrap_or_default()
+        }
+    }
+}
+
+/// A number that is the same for the same locks, without anything secret in it.
+fn store_id(url: &LockUrl) -> u64 {
+    let (kind, port) = kind_and_port(url.scheme());
+    let place = match url.expect_file() {
+        Ok(file) => canonical(file).display().to_string(),
+        Err(_) => {
+            let hosts = url.hosts().iter();
+            let mut hosts: Vec<_> = hosts
+                .map(|host| format!("{}:{}", host.name.to_lowercase(), host.port_or(port)))
+                .collect();
+            hosts.sort();
+            let path = match (kind, url.path().trim_matches('/')) {
+                ("redis" | "redis-cluster" | "redlock", "") => "0",
+                ("etcd" | "zk", "") => "locks",
+                ("postgres", "") => url.username().unwrap_or_default(),
+                ("redis-sentinel", path) => path.strip_suffix("/0").unwrap_or(path),
+                (_, path) => path,
+            };
+            format!("{}/{path}", hosts.join(","))
+        }
+    };
+    // Locks in another table or mode are other locks.
+    let mut params = url.params();
+    let mode = if kind == "sqlite" { "lease" } else { "row" };
+    let names = [
+        ("database", "0"),
+        ("mode", mode),
+        ("schema", "public"),
+        ("table", "polylock_locks"),
+    ];
+    let values = names.map(|(name, default)| params.string(name).unwrap_or(default));
+    fnv1a(format!("{kind}:{place}?{}", values.join("&")).as_bytes())
 }
 
 /// Refuses an option that is empty, as an unset variable of a shell leaves it: the next backend in
@@ -451,7 +467,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let id = |path: &str| {
             let url = format!("sqlite:{}/{path}", dir.path().display());
-            choose(&["--backend", &url], &[]).unwrap().id()
+            store_id(&choose(&["--backend", &url], &[]).unwrap().url)
         };
         assert_eq!(id("x.db"), id("./x.db"));
         assert_eq!(id("x.db"), id("x.db?mode=lease"));
@@ -460,7 +476,7 @@ mod tests {
 
     #[test]
     fn the_same_locks_have_one_id_and_others_another() {
-        let id = |url: &str| choose(&["--backend", url], &[]).unwrap().id();
+        let id = |url: &str| store_id(&choose(&["--backend", url], &[]).unwrap().url);
         for (one, other) in [
             ("postgres://u@h/d", "postgresql://v@h:5432/d?schema=public"),
             (
@@ -494,7 +510,13 @@ mod tests {
     #[cfg(feature = "redis")]
     #[test]
     fn the_namespace_of_the_backend_is_the_one_without_another() {
-        let stored = |url: &str| choose(&["--backend", url], &[]).unwrap().stored_namespace();
+        let stored = |url: &str| {
+            choose(&["--backend", url], &[])
+                .unwrap()
+                .stores()
+                .remove(0)
+                .0
+        };
         assert_eq!(stored("redis://c"), stored("redis://c?namespace=lock"));
         assert_eq!(stored("redis://c?namespace="), "");
     }

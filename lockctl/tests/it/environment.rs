@@ -114,6 +114,24 @@ fn the_same_key_again_is_refused_instead_of_waited_for() {
 }
 
 #[test]
+fn the_same_key_of_a_lock_on_two_backends_is_refused_on_either() {
+    let place = Place::new();
+    let file = "default = 'new'\n[backend.old]\nurl = 'sqlite:old.db'\n\
+                [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'";
+    place.write("lock.toml", file);
+    let both = "--config lock.toml";
+    for one in ["--backend sqlite:old.db", "--backend sqlite:new.db"] {
+        for (outer, inner) in [(both, one), (one, both)] {
+            let line = format!("{outer} run k -- {LOCKCTL} {inner} run -n k -- true");
+            let ended = place.expect(64, &line);
+            ended.says(&["error: you already hold k (outer lockctl pid "]);
+        }
+    }
+    let line = format!("{both} run k -- {LOCKCTL} --backend sqlite:third.db run -n k -- true");
+    place.expect(0, &line);
+}
+
+#[test]
 fn the_same_key_elsewhere_is_another_lock() {
     let place = Place::new();
     for elsewhere in ["--namespace other", "--backend sqlite:other.db"] {
