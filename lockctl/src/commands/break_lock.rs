@@ -35,6 +35,7 @@ pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, Comm
     }
     let locks = app.connect().await?;
     let admin = admin(&*locks)?;
+    let mut shown = None;
     if !args.yes {
         let mut info = admin.inspect(&key).await?;
         loop {
@@ -47,12 +48,22 @@ pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, Comm
             }
             // The answer is about these holders, and may have taken a while.
             info = admin.inspect(&key).await?;
-            if info.as_ref().map(holder_ids) == Some(holder_ids(&asked)) {
+            let ids = holder_ids(&asked);
+            if info.as_ref().map(holder_ids).as_ref() == Some(&ids) {
+                shown = Some(ids);
                 break;
             }
         }
     }
     let broken = admin.break_lock(&key, &args.reason).await?;
+    if let (Some(shown), Some(broken)) = (&shown, &broken)
+        && has_unseen_holder(broken, shown)
+    {
+        let name = Escaped(&args.key);
+        app.console.warn(format_args!(
+            "{name} got another holder just before it was broken, which has lost it"
+        ));
+    }
     report(app, args, broken.as_ref())
 }
 
@@ -70,6 +81,12 @@ pub(super) fn holder_ids(info: &LockInfo) -> HolderIds {
             (holder.token, host, label.pid(), note)
         })
         .collect()
+}
+
+/// Whether a broken lock had a holder that was not shown before. The backend breaks the lock of any holder, and
+/// another one may acquire it after the last look.
+pub(super) fn has_unseen_holder(broken: &LockInfo, shown: &HolderIds) -> bool {
+    !holder_ids(broken).is_subset(shown)
 }
 
 fn report(app: &App, args: &BreakArgs, broken: Option<&LockInfo>) -> Result<Exit, CommandFailure> {
@@ -100,4 +117,38 @@ fn agrees(info: &LockInfo) -> bool {
     let mut answer = String::new();
     let read = asked.and_then(|()| stdin().lock().read_line(&mut answer));
     read.is_ok() && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use polylock::admin::HolderInfo;
+    use polylock::{Label, LockKey, Mode};
+
+    use super::*;
+
+    fn lock(holders: &[(u64, &str)]) -> LockInfo {
+        let holders = holders.iter().map(|(token, label)| {
+            let mut holder = HolderInfo::new(Label::decode(label));
+            holder.token = Some(FencingToken::new(*token));
+            holder
+        });
+        LockInfo::new(LockKey::new("k").unwrap(), Mode::Shared, holders.collect())
+    }
+
+    #[test]
+    fn a_holder_that_was_not_shown_is_noticed() {
+        let [first, second] = [(1, "host=etl&pid=7"), (2, "host=web&pid=7")];
+        let shown = holder_ids(&lock(&[first, second]));
+        for broken in [&[first, second][..], &[second]] {
+            assert!(!has_unseen_holder(&lock(broken), &shown), "{broken:?}");
+        }
+        // The next acquisition of the same process is another holder.
+        for broken in [
+            &[(3, "host=db&pid=7")][..],
+            &[(3, "host=web&pid=7")],
+            &[first, (3, "host=db&pid=7")],
+        ] {
+            assert!(has_unseen_holder(&lock(broken), &shown), "{broken:?}");
+        }
+    }
 }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use self::screen::{Screen, events};
 use self::view::{Action, View};
 use super::app::{App, SHUTDOWN, admin};
-use super::break_lock::{HolderIds, holder_ids};
+use super::break_lock::{HolderIds, has_unseen_holder, holder_ids};
 use super::queries::PatternArgs;
 use crate::args::duration;
 use crate::child::Signals;
@@ -206,6 +206,9 @@ async fn break_lock(
         free => free,
     };
     let text = match broken {
+        Ok(Some(broken)) if has_unseen_holder(&broken, &asked) => Err(format!(
+            "{name} is broken, but got another holder just before, which has lost it"
+        )),
         Ok(Some(_)) => Ok(format!("{name} is broken")),
         Ok(None) => Ok(format!("{name} is free, nothing is broken")),
         Err(error) => Err(told(&error)),
