@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum};
 
+use super::value::namespace;
+
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Options of every command")]
@@ -41,7 +43,7 @@ pub(crate) struct GlobalArgs {
     #[arg(long, value_name = "NAME", global = true)]
     pub(crate) class: Option<String>,
     /// Put NS in front of every key, so that services on one backend do not contend
-    #[arg(long, value_name = "NS", global = true)]
+    #[arg(long, value_name = "NS", global = true, value_parser = namespace)]
     pub(crate) namespace: Option<String>,
     /// Say more: -v shows what the library does, -vv every step
     #[arg(short, long, action = ArgAction::Count, global = true)]

@@ -56,6 +56,17 @@ pub(crate) fn once_key(text: &str) -> Result<String, &'static str> {
     }
 }
 
+/// Refuses an empty one, as an unset variable of a shell leaves it: it would replace that of the URL or of the
+/// file, and lock other keys.
+pub(crate) fn namespace(text: &str) -> Result<String, &'static str> {
+    match text.is_empty() {
+        true => {
+            Err("must not be empty; for keys without a namespace, write ?namespace= in the URL")
+        }
+        false => Ok(text.to_owned()),
+    }
+}
+
 pub(crate) fn address(text: &str) -> Result<String, String> {
     at_most(Election::MAX_ADDRESS_LEN, text)
 }

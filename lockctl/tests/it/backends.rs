@@ -29,6 +29,11 @@ fn an_empty_option_is_not_taken_for_none() {
     for query in ["list", "acquire k", "try k", "doctor"] {
         place.expect(64, &format!("--backend '' {query}"));
     }
+    let variables = [url, ("LOCK_KEY_NAMESPACE", "shop")];
+    for command in [RUN, "list", "doctor memory:", "config show lock.toml"] {
+        let ended = place.expect_with(64, &format!("--namespace '' {command}"), &variables);
+        ended.says(&["'--namespace <NS>': must not be empty", "?namespace="]);
+    }
     assert_nothing_is_locked(&place);
 }
 

@@ -237,7 +237,10 @@ fn a_long_command_keeps_its_lock_by_renewal() {
 fn events_tell_the_whole_story() {
     let place = Place::new();
     let _holder = place.hold("a", UNTIL_GO);
-    let process = place.start("--namespace '' run --events events b a -- sh -c 'exit 3'");
+    let backend = "--backend sqlite:polylock/locks.db?namespace=";
+    let process = place.start(&format!(
+        "{backend} run --events events b a -- sh -c 'exit 3'"
+    ));
     let waiting = place.waiting_event();
     assert_eq!(waiting["keys"], json!(["b", "a"]), "{waiting}");
     assert_eq!(waiting["holders"][0]["user"], "deploy", "{waiting}");
