@@ -132,7 +132,8 @@ impl RedisFailure {
                 refusal,
                 source: Arc::new(error),
             },
-            outcome_unknown: in_script && !refusal.is_before_anything(),
+            outcome_unknown: !refusal.is_before_anything()
+                && (in_script || refusal == Refusal::Demoted),
         }
     }
 
@@ -217,11 +218,11 @@ impl RedisFailure {
         }
     }
 
-    /// Whether the server refused the request because it is a replica.
+    /// Whether the server is a replica, or became one during the request.
     pub(crate) fn is_of_replica(&self) -> bool {
         matches!(
             self.refusal(),
-            Some(Refusal::ReadOnly | Refusal::MasterDown)
+            Some(Refusal::Demoted | Refusal::MasterDown | Refusal::ReadOnly)
         )
     }
 

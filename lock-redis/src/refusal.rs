@@ -10,6 +10,7 @@ pub(crate) enum Refusal {
     Busy,
     ClusterDown,
     CrossSlot,
+    Demoted,
     Full,
     Loading,
     MasterDown,
@@ -61,9 +62,10 @@ impl Refusal {
 
     /// Whether a script that fails with this error has changed nothing.
     ///
-    /// They occur at the first write or at the call itself; a missing right may show later.
+    /// They occur at the first write or at the call itself; a missing right may show later, and a demotion
+    /// interrupts a request that waits for replicas.
     pub(crate) fn is_before_anything(self) -> bool {
-        !matches!(self, Self::NoPerm | Self::Other)
+        !matches!(self, Self::Demoted | Self::NoPerm | Self::Other)
     }
 
     pub(crate) fn kind(self) -> ErrorKind {
@@ -94,6 +96,7 @@ const TABLE: &[RefusalRow] = &[
         "is in a cluster that is down: CLUSTER INFO and CLUSTER NODES say which masters fail"),
     (Refusal::CrossSlot, "CROSSSLOT", Protocol,
         "is in a cluster and was given keys of different slots"),
+    (Refusal::Demoted, "UNBLOCKED", Unavailable, "became a replica while it waited for others"),
     (Refusal::Full, "OOM", Unavailable, "has no memory left: raise maxmemory or remove data"),
     (Refusal::Loading, "LOADING", Unavailable, "is loading its data set"),
     (Refusal::MasterDown, "MASTERDOWN", Unavailable, "is a replica that has lost its master"),
@@ -195,7 +198,12 @@ mod tests {
         ];
         check(&later, true, in_script);
 
-        let of_all = commands.iter().chain(&first_writes).chain(&later);
+        // The write that replicas were to have.
+        let waited =
+            [("UNBLOCKED force unblock from blocking operation", Refusal::Demoted, Unavailable)];
+        check(&waited, true, str::to_owned);
+
+        let of_all = commands.iter().chain(&first_writes).chain(&later).chain(&waited);
         let read: Vec<_> = of_all.map(|case| case.1).collect();
         assert!(TABLE.iter().all(|row| read.contains(&row.0)), "one has no case");
     }

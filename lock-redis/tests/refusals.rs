@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{
     Place, SOON, TTL, attempt, granted, info, key, ms, open, pass, release, request, stays_held,
-    take, until, within,
+    take, until, waiting, within,
 };
 
 /// The error of one attempt.
@@ -105,6 +105,38 @@ async fn a_replica_is_unavailable() {
     assert_unavailable(&refused(&locks).await, "replica");
     place.command(&["REPLICAOF", "NO", "ONE"]);
     assert_works_again(&place, &locks).await;
+}
+
+/// The write that replicas were to have may be kept or lost.
+#[tokio::test]
+async fn a_server_that_is_demoted_while_it_waits_for_replicas_is_unavailable() {
+    let options = || RedisOptions::new().with_config("repl-diskless-sync-delay", "0");
+    let (place, other) = (Place::with(options()), RedisServer::start(options()));
+    let careful = place.direct().with_replica_acks(1, SOON);
+    let locks = open(careful.expect("it is in range")).await;
+    let follow = |server: &RedisServer, master: &RedisServer| {
+        server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    };
+    let lead = || place.command(&["REPLICAOF", "NO", "ONE"]);
+    let waits = || info(&place.server, "blocked_clients") == "1";
+
+    let once = waiting(&locks, attempt("a").with_ttl(SOON * 4));
+    until("it waits for a replica", waits).await;
+    follow(&place.server, &other);
+    let error = once.await.expect("no panic");
+    let error = error.expect_err("no replica has it");
+    assert_unavailable(&error, "became a replica");
+    assert!(error.is_outcome_unknown(), "{error:?}");
+
+    lead();
+    let lasting = within(request("b").with_ttl(SOON * 4), SOON * 4);
+    let waiter = waiting(&locks, lasting);
+    until("it waits for a replica", waits).await;
+    follow(&place.server, &other);
+    until("it waits no longer", || !waits()).await;
+    lead();
+    follow(&other, &place.server);
+    release(granted(waiter).await).await;
 }
 
 #[tokio::test]

@@ -443,7 +443,7 @@ mod tests {
     async fn a_demoted_master_is_discarded_before_its_connections_close() {
         let server = RedisServer::start(RedisOptions::new());
         let (sentinel, ends) = client(&server);
-        for refusal in [Refusal::ReadOnly, Refusal::MasterDown] {
+        for refusal in [Refusal::ReadOnly, Refusal::MasterDown, Refusal::Demoted] {
             let node = subscribed(&sentinel, &server).await;
             sentinel.learn(&node, &refused_with(refusal));
             assert_eq!(ends.take(), [false], "{refusal:?}");
