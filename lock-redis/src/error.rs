@@ -86,6 +86,11 @@ pub(crate) enum RedisCause {
         sentinels: usize,
     },
 
+    #[error(
+        "the nodes of the cluster refer to each other for slot {slot}: CLUSTER NODES shows its move"
+    )]
+    Undecided { slot: u16 },
+
     #[error("the cluster has no master for slot {slot}: CLUSTER NODES says which one fails")]
     Uncovered { slot: u16 },
 
@@ -286,6 +291,7 @@ impl RedisCause {
             | Self::Silent { .. }
             | Self::Unacknowledged { .. }
             | Self::Unconfirmed { .. }
+            | Self::Undecided { .. }
             | Self::Uncovered { .. } => ErrorKind::Unavailable,
         }
     }

@@ -329,6 +329,45 @@ async fn a_slot_between_two_nodes_grants_nothing_twice() {
     assert_eq!(look(&cluster[to], key("a").as_str()).holders, 0);
 }
 
+/// At the end of a move, the source learns of it first.
+#[tokio::test]
+async fn a_slot_whose_nodes_refer_to_each_other_is_waited_for() {
+    let cluster = RedisCluster::start(3, 0);
+    let (slot, config) = (cluster.slot_of("a"), of_cluster(&cluster));
+    let (locks, other) = (open(config.clone()).await, open(config).await);
+    let from = cluster.owner_of(slot);
+    let to = (from + 1) % 3;
+    let guard = acquire(&locks, &long("a")).await;
+    let token = guard.fencing_token();
+    cluster.begin_move(slot, to);
+    let number = slot.to_string();
+    let keys = cluster[from].command(&["CLUSTER", "GETKEYSINSLOT", &number, "100"]);
+    for key in keys.items() {
+        cluster.move_key(key.text().expect("a key"), from, to);
+    }
+    let target = cluster[to].command(&["CLUSTER", "MYID"]).text();
+    let target = target.expect("an id");
+    let told = cluster[from].command(&["CLUSTER", "SETSLOT", &number, "NODE", &target]);
+    assert!(!told.is_error(), "{told:?}");
+
+    let error = assert_error(&other, &attempt("a"), ErrorKind::Unavailable).await;
+    assert!(!error.is_outcome_unknown(), "{error:?}");
+    cluster[to].command(&["CONFIG", "RESETSTAT"]);
+    let next = waiting(&other, long("a"));
+    drop(guard);
+    let referred = || {
+        let count = info(&cluster[to], "errorstat_MOVED");
+        let count = count.strip_prefix("count=").map(str::parse::<u32>);
+        count.is_some_and(|count| count.expect("a number") >= 50)
+    };
+    until("both are referred back several times", referred).await;
+    cluster.end_move(slot, to);
+    // Long before its lease ends.
+    let next = granted(next).await;
+    assert!(next.fencing_token() > token, "{next:?}");
+    release(next).await;
+}
+
 /// A request that waits for replicas blocks the requests behind it on its connection, renewals among
 /// them: replicas confirm the grant of a waiter, and no heartbeat.
 #[tokio::test]

@@ -60,7 +60,8 @@ impl Cluster {
     }
 }
 
-/// A slot has one owner, and a second one while it moves.
+/// A slot has one owner, and a second one while it moves. Two nodes may refer to each other at the end of a
+/// move.
 const MAX_REDIRECTIONS: u32 = 5;
 
 fn step(failure: &RedisFailure) -> ClusterStep {
@@ -118,12 +119,17 @@ impl Topology for Cluster {
                 Ok(node) => node.call(call, asking, deadline).await,
                 Err(failure) => Err(failure),
             };
-            let failure = match outcome {
+            let (step, failure) = match outcome {
                 Ok(done) => return Ok(done),
-                Err(failure) => failure,
+                Err(failure) => match step(&failure) {
+                    ClusterStep::Redirect { .. } if redirections == MAX_REDIRECTIONS => {
+                        (ClusterStep::Retry, RedisCause::Undecided { slot }.into())
+                    }
+                    step => (step, failure),
+                },
             };
-            match step(&failure) {
-                ClusterStep::Redirect { to, asking: ask } if redirections < MAX_REDIRECTIONS => {
+            match step {
+                ClusterStep::Redirect { to, asking: ask } => {
                     if !ask {
                         self.map.outdated(&slots);
                     }
@@ -147,7 +153,7 @@ impl Topology for Cluster {
                         return Err(failure);
                     }
                     before(next, std::future::pending::<()>()).await;
-                    asking = false;
+                    (redirections, asking) = (0, false);
                     slots = match self.map.slots(deadline).await {
                         Ok(slots) => slots,
                         // The first reason says more.
@@ -155,7 +161,7 @@ impl Topology for Cluster {
                     };
                     way = self.owner(&slots, slot);
                 }
-                ClusterStep::Fail | ClusterStep::Redirect { .. } => {
+                ClusterStep::Fail => {
                     if matches!(failure.refusal(), None | Some(Refusal::Moved)) {
                         self.map.outdated(&slots);
                     }
