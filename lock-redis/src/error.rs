@@ -128,17 +128,14 @@ impl RedisFailure {
     /// The reply to a request is an error.
     pub(crate) fn refused(server: &Arc<str>, error: ServerError) -> Self {
         let refusal = Refusal::of(&error);
-        let in_script = error
-            .details()
-            .is_some_and(|details| details.contains("script"));
+        let outcome_unknown = refusal.is_outcome_unknown(&error);
         Self {
             cause: RedisCause::Refused {
                 server: Arc::clone(server),
                 refusal,
                 source: Arc::new(error),
             },
-            outcome_unknown: !refusal.is_before_anything()
-                && (in_script || refusal == Refusal::Demoted),
+            outcome_unknown,
         }
     }
 

@@ -25,6 +25,7 @@ pub(crate) enum Refusal {
     ReadOnly,
     TooManyClients,
     TryAgain,
+    Upstream,
     WrongPass,
     WrongType,
 }
@@ -45,6 +46,9 @@ impl Refusal {
         if details.contains("cluster support disabled") {
             return Self::NoCluster;
         }
+        if UPSTREAM.iter().any(|text| details.starts_with(text)) {
+            return Self::Upstream;
+        }
         if DENIED_IN_SCRIPT.iter().any(|text| details.contains(text)) {
             return Self::NoPerm;
         }
@@ -60,12 +64,18 @@ impl Refusal {
         row.map(|row| row.0)
     }
 
-    /// Whether a script that fails with this error has changed nothing.
-    ///
-    /// They occur at the first write or at the call itself; a missing right may show later, and a demotion
-    /// interrupts a request that waits for replicas.
-    pub(crate) fn is_before_anything(self) -> bool {
-        !matches!(self, Self::Demoted | Self::NoPerm | Self::Other)
+    /// Whether a request that fails with this error may have changed something. Most errors occur at the first
+    /// write or at the call itself.
+    pub(crate) fn is_outcome_unknown(self, error: &ServerError) -> bool {
+        let details = error.details().unwrap_or_default();
+        let in_script = details.contains("script");
+        match self {
+            Self::Demoted | Self::Upstream => true,
+            Self::NoPerm => in_script,
+            // It may be of a proxy that has forwarded the request.
+            Self::Other => in_script || !IMMEDIATE.iter().any(|text| details.contains(text)),
+            _ => false,
+        }
     }
 
     pub(crate) fn kind(self) -> ErrorKind {
@@ -116,8 +126,20 @@ const TABLE: &[RefusalRow] = &[
         "is a replica, which takes no writes: name its master"),
     (Refusal::TooManyClients, "", Unavailable, "has as many clients as its maxclients allows"),
     (Refusal::TryAgain, "TRYAGAIN", Unavailable, "is moving the keys to another node"),
+    (Refusal::Upstream, "upstream", Unavailable, "is a proxy that got no reply of its server"),
     (Refusal::WrongPass, "WRONGPASS", Denied, "refuses this user or password"),
     (Refusal::WrongType, "WRONGTYPE", Foreign, "has something at the key that is no lock"),
+];
+
+/// Errors of proxies, twemproxy and Envoy, about the server behind them; that of the row `upstream` is of Envoy too.
+const UPSTREAM: &[&str] = &["Connection ", "upstream host"];
+
+/// Errors of a server that did not execute a command. The last one is of Redis 6.0 for a later option of `XADD`.
+const IMMEDIATE: &[&str] = &[
+    "unknown command",
+    "wrong number of arguments",
+    "syntax error",
+    "Invalid stream ID",
 ];
 
 /// How a missing right looks inside a script: up to Redis 7.0, and from 7.2 on.
@@ -203,7 +225,17 @@ mod tests {
             [("UNBLOCKED force unblock from blocking operation", Refusal::Demoted, Unavailable)];
         check(&waited, true, str::to_owned);
 
-        let of_all = commands.iter().chain(&first_writes).chain(&later).chain(&waited);
+        // A proxy has forwarded the request, or not.
+        let of_proxies = [
+            ("upstream failure", Refusal::Upstream, Unavailable),
+            ("no upstream host", Refusal::Upstream, Unavailable),
+            ("ERR Connection timed out", Refusal::Upstream, Unavailable),
+            ("ERR backend gone", Refusal::Other, Protocol),
+        ];
+        check(&of_proxies, true, str::to_owned);
+
+        let of_all = commands.iter().chain(&first_writes).chain(&later);
+        let of_all = of_all.chain(&waited).chain(&of_proxies);
         let read: Vec<_> = of_all.map(|case| case.1).collect();
         assert!(TABLE.iter().all(|row| read.contains(&row.0)), "one has no case");
     }

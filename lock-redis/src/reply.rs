@@ -6,7 +6,7 @@ use std::time::Duration;
 use polylock_core::{LeaseState, LostReason};
 use redis::Value;
 
-use crate::error::{RedisCause, RedisFailure};
+use crate::error::{RedisCause, RedisFailure, Refusal};
 
 /// A place in the queue: the id of an entry of its stream.
 pub(crate) type QueueTicket = Arc<str>;
@@ -55,7 +55,7 @@ pub(crate) enum PlainReply {
     Held,
     /// Nothing reliable: a script has to find out.
     Unknown,
-    /// Held under this id without a token: a script has to draw one.
+    /// Held under this id without a token, or that is unknown: a script has to draw one.
     WithoutToken,
 }
 
@@ -67,6 +67,10 @@ pub(crate) fn taken(reply: &Value, id: &[u8]) -> PlainReply {
     match answers.as_slice() {
         [_, token, Value::BulkString(holder)] if holder == id => {
             drawn(token).map_or(PlainReply::WithoutToken, PlainReply::Granted)
+        }
+        // Its copy may come later.
+        [Value::ServerError(error), ..] if Refusal::of(error).is_outcome_unknown(error) => {
+            PlainReply::WithoutToken
         }
         [_, _, Value::BulkString(holder)] if !holder.is_empty() => PlainReply::Held,
         // Whether it is still held is unknown.
@@ -310,6 +314,23 @@ mod tests {
             (Value::Int(7), None),
         ] {
             assert_eq!(drawn(&reply), token, "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_a_proxy_may_have_acquired_is_in_doubt() {
+        let error = |line: &str| redis::parse_redis_value(line.as_bytes()).expect("a reply");
+        let unknown = error("-upstream failure\r\n");
+        let refused = error("-MOVED 866 10.0.0.1:7001\r\n");
+        for (set, shown, expected) in [
+            (&unknown, word("id"), PlainReply::Granted(7_000)),
+            (&unknown, word("other"), PlainReply::WithoutToken),
+            (&unknown, unknown.clone(), PlainReply::WithoutToken),
+            (&refused, word("other"), PlainReply::Held),
+            (&refused, refused.clone(), PlainReply::Unknown),
+        ] {
+            let replies = list(&[set.clone(), word("7-0"), shown]);
+            assert_eq!(taken(&replies, b"id"), expected, "{replies:?}");
         }
     }
 

@@ -1,16 +1,18 @@
 //! A refusal of the server is an error of the documented kind, and never a grant.
 
+use lock_testkit::proxy::{Command, Fate};
 #[cfg(feature = "tls")]
 use lock_testkit::servers::{ClientCertificate, ServerCertificate, TestCertificates};
 use lock_testkit::servers::{RedisOptions, RedisServer, RespClient};
 use polylock_core::admin::Record;
+use polylock_core::memory::Request;
 use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, Mode, Registry};
 use polylock_redis::{Redis, RedisBackend, RedisConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{
-    Place, SOON, TTL, attempt, granted, info, key, ms, open, pass, release, request, stays_held,
-    take, until, waiting, within,
+    Place, SOON, TTL, acquire, attempt, granted, info, is_kind, key, ms, open, pass, release,
+    request, stays_held, take, until, waiting, within,
 };
 
 /// The error of one attempt.
@@ -137,6 +139,48 @@ async fn a_server_that_is_demoted_while_it_waits_for_replicas_is_unavailable() {
     lead();
     follow(&other, &place.server);
     release(granted(waiter).await).await;
+}
+
+/// It may have forwarded the request.
+#[tokio::test]
+async fn a_proxy_that_got_no_reply_leaves_the_outcome_unknown() {
+    let place = Place::new();
+    let locks = open(RedisConfig::new("127.0.0.1", place.proxy().port())).await;
+    let strikes = |reply| {
+        let acquires = is_kind(Request::Acquire);
+        place.proxy().plan(acquires, Fate::Replaced(reply))
+    };
+    let exclusive = within(request("a").with_ttl(SOON * 4), SOON);
+    let shared = || attempt("a").with_mode(Mode::Shared).with_ttl(SOON * 4);
+    for (reply, kind) in [
+        ("-upstream failure\r\n", ErrorKind::Unavailable),
+        ("-ERR Connection timed out\r\n", ErrorKind::Unavailable),
+        ("-ERR backend gone\r\n", ErrorKind::Protocol),
+    ] {
+        strikes(reply);
+        let error = locks.acquire(&shared()).await.expect_err("no reply");
+        assert_eq!(error.kind(), kind, "{error:?}");
+        assert!(error.is_outcome_unknown(), "{error:?}");
+        place.assert_nothing_left(&[&locks], "a").await;
+        strikes(reply);
+        // The other commands say that the lock is acquired.
+        release(acquire(&*locks, &exclusive).await).await;
+        let guard = acquire(&*locks, &exclusive).await;
+        let (id, releases) = (
+            guard.lease_id().expect("a lease"),
+            is_kind(Request::Release),
+        );
+        let is_its = move |command: &Command| releases(command) && command.has(id.to_hex());
+        place.proxy().plan(is_its, Fate::Replaced(reply));
+        let error = guard.release().await.expect_err("no reply");
+        assert_eq!(error.kind(), kind, "{error:?}");
+        assert!(error.is_outcome_unknown(), "{error:?}");
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+    let waiter = strikes("-upstream failure\r\n");
+    release(acquire(&*locks, &within(shared(), SOON)).await).await;
+    assert_eq!(waiter.struck(), 1);
+    place.assert_nothing_left(&[&locks], "a").await;
 }
 
 #[tokio::test]

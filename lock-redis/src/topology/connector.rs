@@ -198,7 +198,9 @@ impl Connector {
     ) -> Result<Value, RedisFailure> {
         let reply = connection.send_packed_command(request).await;
         match reply.map_err(|error| RedisFailure::unconnected(&self.server, error))? {
-            Value::ServerError(error) => Err(RedisFailure::refused(&self.server, error)),
+            Value::ServerError(error) => {
+                Err(RedisFailure::refused(&self.server, error).cause.into())
+            }
             reply => Ok(reply),
         }
     }

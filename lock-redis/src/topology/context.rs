@@ -90,7 +90,7 @@ impl ConnectionContext {
         let why = match Refusal::of(&reply) {
             // A server that is busy, for example.
             refusal if refusal.kind() == ErrorKind::Unavailable => {
-                return Err(RedisFailure::refused(server, reply));
+                return Err(RedisFailure::refused(server, reply).cause.into());
             }
             Refusal::NoPerm => "the ACL denies SUBSCRIBE, PUBLISH or the channel",
             _ => "the server refuses SUBSCRIBE or PUBLISH",

@@ -1,6 +1,7 @@
 //! Nodes that are down, frozen or cut off.
 
 use lock_testkit::harness::Harness;
+use lock_testkit::proxy::Fate;
 use lock_testkit::servers::{RedisNodes, RedisOptions};
 use polylock_core::admin::LockAdmin;
 use polylock_core::memory::Request;
@@ -96,6 +97,22 @@ async fn a_wait_that_ends_in_silence_is_no_contention() {
     assert!(error.is_outcome_unknown(), "{error}");
     drop(guard);
     until("nothing is left", || !(0..3).any(has_it)).await;
+}
+
+/// They may have forwarded the request.
+#[tokio::test(flavor = "multi_thread")]
+async fn votes_behind_proxies_that_got_no_reply_are_withdrawn() {
+    let nodes = Nodes::behind_proxies(3);
+    let locks = nodes.client().await;
+    for proxy in nodes.faults.proxies() {
+        let failure = Fate::Replaced("-upstream failure\r\n");
+        proxy.plan(is_kind(Request::Acquire), failure);
+    }
+    let long = request("a").with_ttl(SOON * 12);
+    let error = assert_refused(&*locks, long, ErrorKind::Unavailable).await;
+    assert!(error.is_outcome_unknown(), "{error}");
+    let is_free = || (0..3).all(|node| holders(nodes.server(node), "a") == 0);
+    until("the votes are withdrawn", is_free).await;
 }
 
 /// The first attempt finds another client's lock on one node, and waits for the two frozen nodes. Its

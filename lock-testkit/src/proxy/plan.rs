@@ -72,6 +72,8 @@ pub enum Fate {
     LostReply(Then),
     /// It does not arrive.
     LostRequest(Then),
+    /// It arrives, and the client gets this in place of its reply.
+    Replaced(&'static str),
 }
 
 /// One of two replies.

@@ -94,6 +94,7 @@ pub(super) enum ReplyFate {
     Cut(usize),
     Late(Duration),
     Lost(Then),
+    Replaced(&'static str),
     Swallowed,
 }
 

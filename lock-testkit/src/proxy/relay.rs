@@ -75,6 +75,7 @@ impl<'a, P: Protocol> Relay<'a, P> {
             Some(Fate::LostRequest(then)) => {
                 lane.push(Item::end(due, Vec::new(), ConnectionEnd::Planned(then)));
             }
+            Some(Fate::Replaced(by)) => lane.push(send(due, ReplyFate::Replaced(by))),
         }
     }
 
@@ -107,6 +108,7 @@ impl<'a, P: Protocol> Relay<'a, P> {
             ReplyFate::Lost(then) => {
                 lane.push(Item::end(due, Vec::new(), ConnectionEnd::Planned(then)));
             }
+            ReplyFate::Replaced(by) => lane.push(Item::bytes(due, by.into())),
             ReplyFate::Swallowed => {}
         }
     }
