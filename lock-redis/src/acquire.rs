@@ -14,7 +14,8 @@ use crate::lease::RedisLease;
 use crate::lock::RedisClient;
 use crate::queue::RedisWaiter;
 use crate::reply::PlainReply;
-use crate::server::{Acquisition, RedisHolder};
+use crate::server::{Acquisition, MAX_AGE, RedisHolder};
+use crate::topology::Done;
 
 /// How an acquisition ends.
 #[derive(Debug)]
@@ -82,13 +83,13 @@ impl RedisClient {
             let server = &self.server;
             let taking = pin!(server.take(&lease.claim, &lease.unanswered));
             match lease.answered(budget, taking).await {
-                Some(Ok(PlainReply::Granted(token))) => {
+                Some(Ok((PlainReply::Granted(token), _))) => {
                     let grant = Grant::new(sent, Some(lease.granted(token)));
                     return self.settle(pending, &lease, request, RedisOutcome::Granted(grant));
                 }
-                Some(Ok(PlainReply::Held)) if !budget.waits() => {
-                    let refused = RedisOutcome::Refused(budget.contended());
-                    return self.settle(pending, &lease, request, refused);
+                Some(Ok((PlainReply::Held, done))) if !budget.waits() => {
+                    let refused = self.refused(&lease, budget, &done).await;
+                    return self.settle(pending, &lease, request, RedisOutcome::Refused(refused));
                 }
                 answer => taken = Some(answer),
             }
@@ -105,7 +106,7 @@ impl RedisClient {
         // Declared first, so dropped last: the release follows the last requests of the waiter.
         pending: PendingRelease,
         mut waiter: RedisWaiter,
-        taken: Option<Option<Result<PlainReply, RedisFailure>>>,
+        taken: Option<Option<Result<(PlainReply, Done), RedisFailure>>>,
     ) -> Result<Option<LockGuard>> {
         let asks = match taken {
             Some(taken) => waiter.note(taken)?,
@@ -120,6 +121,28 @@ impl RedisClient {
             client.settle(pending, &waiter.lease, request, outcome)
         });
         waiting.await
+    }
+
+    /// The error of an acquisition whose lock is held, by the reply of a server that may be a former master: its
+    /// successor may have the lock free.
+    pub(crate) async fn refused(
+        &self,
+        lease: &RedisLease,
+        budget: RedisBudget,
+        held: &Done,
+    ) -> Error {
+        let within = budget.for_confirmation(self.server.timeout);
+        match self.server.confirm_master(held, MAX_AGE, within).await {
+            Ok(()) => budget.contended(),
+            Err(failure) => {
+                let outcome_unknown = lease.is_under_way();
+                let failure = RedisFailure {
+                    outcome_unknown,
+                    ..failure
+                };
+                failure.into()
+            }
+        }
     }
 
     /// Arms the release of an acquisition before its first request.

@@ -52,6 +52,14 @@ impl RedisBudget {
         }
     }
 
+    /// Max time for the confirmation of a reply that the lock is held, which a waiter asks for after its deadline.
+    pub(crate) fn for_confirmation(&self, timeout: Duration) -> Duration {
+        match self.waits() {
+            true => timeout.min(REPLY_GRACE),
+            false => timeout,
+        }
+    }
+
     /// Bounds one request by the deadline; `None` if the deadline passed first. A single attempt has
     /// only the limit of the connection.
     pub(crate) async fn bound<T>(&self, request: impl Future<Output = T>) -> Option<T> {
@@ -75,7 +83,7 @@ impl RedisBudget {
 /// Min time of an attempt, even if the wait ends earlier.
 const MIN_ATTEMPT: Duration = Duration::from_millis(100);
 
-/// How long after the end of a wait a reply that is due may still arrive.
+/// How long after the end of a wait a reply that is due, or a confirmation of the last one, may still arrive.
 const REPLY_GRACE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

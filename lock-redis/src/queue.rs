@@ -16,6 +16,7 @@ use crate::lock::RedisClient;
 use crate::notifications::{GrantReceiver, Notification};
 use crate::reply::{AcquireReply, PlainReply};
 use crate::server::{HEARTBEAT_TIMEOUT, MAX_AGE, QueueEntry, window};
+use crate::topology::Done;
 
 /// An acquisition that was not granted at once.
 ///
@@ -36,10 +37,11 @@ pub(crate) struct RedisWaiter {
 enum QueuePhase {
     /// Nothing yet.
     Asking,
-    /// It has joined the queue by a plain command; the state of the lock is unknown.
-    Joined,
+    /// It has joined the queue by a plain command, with this reply; the state of the lock is unknown.
+    Joined { by: Done },
     /// Another client holds the lock.
     Held {
+        by: Done,
         /// When the lock may come free by expiry alone; set for the first waiter in the queue.
         free_in: Option<Duration>,
     },
@@ -82,17 +84,20 @@ impl RedisWaiter {
 
     /// Handles the reply to the plain commands, `None` after a timeout. Returns whether another request
     /// may help at once.
-    pub(crate) fn note(&mut self, taken: Option<Result<PlainReply, RedisFailure>>) -> Result<bool> {
+    pub(crate) fn note(
+        &mut self,
+        taken: Option<Result<(PlainReply, Done), RedisFailure>>,
+    ) -> Result<bool> {
         match taken {
-            Some(Ok(PlainReply::Held)) => {
-                self.is_held(None);
+            Some(Ok((PlainReply::Held, done))) => {
+                self.is_held(done, None);
                 Ok(false)
             }
-            Some(Ok(PlainReply::WithoutToken)) => {
+            Some(Ok((PlainReply::WithoutToken, _))) => {
                 self.lease.doubt();
                 Ok(true)
             }
-            Some(Ok(PlainReply::Granted(_) | PlainReply::Unknown)) => Ok(true),
+            Some(Ok((PlainReply::Granted(_) | PlainReply::Unknown, _))) => Ok(true),
             Some(Err(failure)) => self.failed(failure).map(|()| false),
             None => Err(self.unanswered()),
         }
@@ -132,12 +137,12 @@ impl RedisWaiter {
         let server = &client.server;
         let joining = server.join(&lease.claim, &place, &lease.unanswered);
         match self.answered(joining).await {
-            Some(Ok(Some(ticket))) => {
+            Some(Ok((Some(ticket), by))) => {
                 self.lease.joined(ticket);
                 self.request.mark_contended();
-                self.phase = QueuePhase::Joined;
+                self.phase = QueuePhase::Joined { by };
             }
-            Some(Ok(None)) => {
+            Some(Ok((None, _))) => {
                 hint.forget_queue(key);
                 return Ok(false);
             }
@@ -179,22 +184,23 @@ impl RedisWaiter {
         let key = self.lease.claim.keys.name();
         let answer = self.answered(self.request_lock(place.as_ref()));
         match answer.await {
-            Some(Ok(AcquireReply::Granted(token))) => {
+            Some(Ok((AcquireReply::Granted(token), _))) => {
                 if matches!(self.phase, QueuePhase::Asking) {
                     contended.clear(key);
                 }
                 let token = self.lease.granted(token);
                 return Ok(Some(RedisOutcome::Granted(Grant::new(sent, Some(token)))));
             }
-            Some(Ok(AcquireReply::Gone)) => return Ok(Some(RedisOutcome::Gone)),
-            Some(Ok(AcquireReply::Held)) if !self.budget.waits() => {
-                return Ok(Some(RedisOutcome::Refused(self.budget.contended())));
+            Some(Ok((AcquireReply::Gone, _))) => return Ok(Some(RedisOutcome::Gone)),
+            Some(Ok((AcquireReply::Held, done))) if !self.budget.waits() => {
+                let refused = self.client.refused(&self.lease, self.budget, &done).await;
+                return Ok(Some(RedisOutcome::Refused(refused)));
             }
-            Some(Ok(AcquireReply::Held)) => self.is_held(None),
-            Some(Ok(AcquireReply::Queued { next, ticket })) => {
+            Some(Ok((AcquireReply::Held, done))) => self.is_held(done, None),
+            Some(Ok((AcquireReply::Queued { next, ticket }, done))) => {
                 contended.record_queue(key, sent);
                 self.lease.joined(ticket);
-                self.is_held(next);
+                self.is_held(done, next);
             }
             Some(Err(failure)) => self.failed(failure)?,
             None => return Err(self.unanswered()),
@@ -208,13 +214,16 @@ impl RedisWaiter {
         request: impl Future<Output = Result<T, RedisFailure>>,
     ) -> Option<Result<T, RedisFailure>> {
         let budget = match self.phase {
-            QueuePhase::Joined | QueuePhase::Held { .. } => self.budget.with_grace(),
+            QueuePhase::Joined { .. } | QueuePhase::Held { .. } => self.budget.with_grace(),
             QueuePhase::Asking | QueuePhase::Silent { .. } => self.budget,
         };
         self.lease.answered(budget, request).await
     }
 
-    async fn request_lock(&self, place: Option<&QueueEntry>) -> Result<AcquireReply, RedisFailure> {
+    async fn request_lock(
+        &self,
+        place: Option<&QueueEntry>,
+    ) -> Result<(AcquireReply, Done), RedisFailure> {
         let (lease, server) = (&self.lease, &self.client.server);
         let ask = |wait| {
             let (claim, unanswered) = (&lease.claim, &lease.unanswered);
@@ -227,7 +236,7 @@ impl RedisWaiter {
             // Replicas need not know of a waiter. A grant is requested again below: that extends the
             // lease, and the replicas that acknowledge this write have the grant as well.
             match ask(None).await? {
-                AcquireReply::Granted(_) => {}
+                (AcquireReply::Granted(_), _) => {}
                 answer => return Ok(answer),
             }
         }
@@ -286,9 +295,9 @@ impl RedisWaiter {
         })
     }
 
-    fn is_held(&mut self, free_in: Option<Duration>) {
+    fn is_held(&mut self, by: Done, free_in: Option<Duration>) {
         self.request.mark_contended();
-        self.phase = QueuePhase::Held { free_in };
+        self.phase = QueuePhase::Held { by, free_in };
     }
 
     /// Records a failure; returns it as an error if a retry cannot help.
@@ -310,9 +319,11 @@ impl RedisWaiter {
     }
 
     /// The error after the deadline of the caller, with no request in flight.
-    fn gives_up(&self) -> Error {
-        match self.phase {
-            QueuePhase::Joined | QueuePhase::Held { .. } => self.budget.contended(),
+    async fn gives_up(&self) -> Error {
+        match &self.phase {
+            QueuePhase::Joined { by } | QueuePhase::Held { by, .. } => {
+                self.client.refused(&self.lease, self.budget, by).await
+            }
             QueuePhase::Asking | QueuePhase::Silent { .. } => self.unanswered(),
         }
     }
@@ -321,7 +332,7 @@ impl RedisWaiter {
     fn unanswered(&self) -> Error {
         match &self.phase {
             QueuePhase::Silent { failure, .. } => failure.clone().into(),
-            QueuePhase::Asking | QueuePhase::Joined | QueuePhase::Held { .. } => {
+            QueuePhase::Asking | QueuePhase::Joined { .. } | QueuePhase::Held { .. } => {
                 let message = "the wait timed out without a reply of the server";
                 Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
             }
@@ -349,7 +360,7 @@ impl RedisWaiter {
                 let pause = self.jitter(Duration::from_millis(50));
                 sleep(self.budget.left(pause)).await;
             }
-            None if self.budget.is_over() => return Err(self.gives_up()),
+            None if self.budget.is_over() => return Err(self.gives_up().await),
             None => {}
         }
         Ok(None)
@@ -370,7 +381,7 @@ impl RedisWaiter {
 
     fn pause(&mut self) -> Duration {
         let free_in = match self.phase {
-            QueuePhase::Held { free_in } => free_in,
+            QueuePhase::Held { free_in, .. } => free_in,
             _ => None,
         };
         let is_told = matches!(self.subscription, Subscription::Active(..));
@@ -381,7 +392,7 @@ impl RedisWaiter {
         }
         self.poll = MIN_POLL;
         let mut beat = heartbeat(self.lease.claim.ttl);
-        if matches!(self.phase, QueuePhase::Joined) {
+        if matches!(self.phase, QueuePhase::Joined { .. }) {
             beat = beat.min(FIRST_HEARTBEAT);
         }
         let beat = self.jitter(beat);

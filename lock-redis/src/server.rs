@@ -189,12 +189,12 @@ impl Server {
         self.topology.confirm(done, age, within).await
     }
 
-    /// Acquires a free lock by plain commands.
+    /// Acquires a free lock by plain commands. Only a grant is confirmed.
     pub(crate) async fn take(
         &self,
         claim: &Acquisition,
         unanswered: &Unanswered,
-    ) -> Result<PlainReply, RedisFailure> {
+    ) -> Result<(PlainReply, Done), RedisFailure> {
         // A draw is quicker if it does not free what it adds. One of 16 clears the counter, by its random id.
         // In a cluster, with a counter for each slot, all draws do: an empty one is smaller.
         let clears = self.counter != TokenCounter::Namespace || claim.holder.id().ends_with(b"0");
@@ -215,18 +215,18 @@ impl Server {
         if let PlainReply::Granted(_) = taken {
             self.confirm_grant(&done, call.wait, claim.ttl).await?;
         }
-        Ok(taken)
+        Ok((taken, done))
     }
 
     /// Acquires the lock or a place in its queue. A grant counts only if the requested number of
-    /// replicas has it.
+    /// replicas has it. Only a grant is confirmed.
     pub(crate) async fn acquire(
         &self,
         claim: &Acquisition,
         place: Option<&QueueEntry>,
         wait: Option<ReplicaWait>,
         unanswered: &Unanswered,
-    ) -> Result<AcquireReply, RedisFailure> {
+    ) -> Result<(AcquireReply, Done), RedisFailure> {
         let (ttl, entry) = (millis(claim.ttl), claim.entry(place));
         let ticket = place.map_or("", |place| &*place.ticket);
         let keys = claim.keys.all();
@@ -243,7 +243,7 @@ impl Server {
         if matches!(answer, AcquireReply::Granted(_)) && wait.is_some() == self.replicas.is_some() {
             self.confirm_grant(&done, wait, claim.ttl).await?;
         }
-        Ok(answer)
+        Ok((answer, done))
     }
 
     /// Joins an existing queue by one plain command, which servers older than Redis 6.2 refuse; `None` if
@@ -253,7 +253,7 @@ impl Server {
         claim: &Acquisition,
         place: &QueueEntry,
         unanswered: &Unanswered,
-    ) -> Result<Option<QueueTicket>, RedisFailure> {
+    ) -> Result<(Option<QueueTicket>, Done), RedisFailure> {
         let mut join = redis::cmd("XADD");
         join.arg(claim.keys.queue()).arg("NOMKSTREAM").arg("*");
         join.arg("w").arg(claim.entry(Some(place)));
@@ -261,7 +261,8 @@ impl Server {
             unanswered: Some(unanswered),
             ..Call::plain(claim.keys.queue(), &join)
         };
-        reply::joined(&self.topology.call(call).await?.value)
+        let done = self.topology.call(call).await?;
+        Ok((reply::joined(&done.value)?, done))
     }
 
     /// Reserves tokens. Returns the first, or `None` if this id does not hold the lock. The counter of a
@@ -381,7 +382,9 @@ impl Server {
         key: &LockKey,
     ) -> Result<Option<reply::SeenLock>, RedisFailure> {
         let done = self.run(&INSPECT, &self.keys(key), &[], None).await?;
-        reply::optional(&done.value, reply::seen)
+        let seen = reply::optional(&done.value, reply::seen)?;
+        self.confirm_master(&done, MAX_AGE, self.timeout).await?;
+        Ok(seen)
     }
 
     /// Takes a lock from its holders. Returns what it was, or `None` if it was free.
@@ -421,8 +424,8 @@ impl Server {
 /// Length of an id in hexadecimal digits.
 const ID_LEN: usize = 32;
 
-/// How recent the last confirmation of the master must be for a grant, so that frequent
-/// acquisitions do not wait for one. Usually less than a failover takes; a forced one can be
+/// How recent the last confirmation of the master must be for a grant, or a lock that is held, so that
+/// frequent acquisitions do not wait for one. Usually less than a failover takes; a forced one can be
 /// faster.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(1);
 

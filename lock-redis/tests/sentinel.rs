@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_testkit::servers::{RedisSentinels, RedisServer};
 use polylock_core::admin::Record;
 use polylock_core::layers::LocalQueue;
-use polylock_core::{DistributedLock, ErrorKind, FencingToken, LockGuard, LostReason};
+use polylock_core::{DistributedLock, ErrorKind, FencingToken, LockGuard, LostReason, Mode};
 use polylock_redis::{Redis, RedisConfig};
 
 use crate::support::{
@@ -104,6 +104,39 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
     let next = waiting(&locks, within(request("b"), SOON * 2));
     servers.sentinels()[2].resume();
     release(granted(next).await).await;
+}
+
+/// The next master may have it free.
+#[tokio::test]
+async fn a_lock_held_at_a_master_that_few_sentinels_confirm_is_unavailable() {
+    let servers = RedisSentinels::start_light();
+    let locks = open(of_sentinels(&servers)).await;
+    let guard = acquire(&locks, &lease("a").with_ttl(TTL * 90)).await;
+    let (once, admin) = (attempt("a"), locks.admin().expect("it has one"));
+    let is_contended = async || {
+        let error = locks.acquire(&once).await.expect_err("it is held");
+        error.kind() == ErrorKind::Contended
+    };
+    lock_testkit::locks::until("three of three confirm it", &is_contended).await;
+    for sentinel in &servers.sentinels()[1..] {
+        sentinel.stop();
+    }
+    // Earlier answers count for a second.
+    lock_testkit::locks::until("they are over", async || !is_contended().await).await;
+    let by_script = attempt("a").with_mode(Mode::Shared);
+    let waiter = within(request("a"), TTL);
+    for request in [&once, &by_script, &waiter] {
+        let error = assert_error(&locks, request, ErrorKind::Unavailable).await;
+        assert!(error.message().contains("1 of 3 sentinels"), "{error}");
+        assert!(!error.is_outcome_unknown(), "{error}");
+    }
+    let error = admin.inspect(guard.key()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    servers.sentinels()[1].resume();
+    lock_testkit::locks::until("two of three confirm it", is_contended).await;
+    let shown = admin.inspect(guard.key()).await.expect("it is shown");
+    assert_eq!(shown.expect("it is held").holders.len(), 1);
+    release(guard).await;
 }
 
 /// The next master may have the lease.
