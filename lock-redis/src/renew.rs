@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use polylock_core::engine::LeaseId;
 use polylock_core::{LeaseState, LostReason, RenewalRequest, TtlRule};
 use tokio::sync::Semaphore;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::{RedisCause, RedisFailure};
@@ -13,7 +14,7 @@ use crate::keys::RedisKeys;
 use crate::reply::{self, LeaseReply};
 use crate::script::RENEW;
 use crate::server::{Server, millis};
-use crate::topology::{Call, Done};
+use crate::topology::{Call, Done, ReplicaWait, WaitBatch};
 
 /// Called with each lease that is certainly lost.
 pub(crate) type Lost<'a> = dyn Fn(LeaseId, LostReason) + Send + Sync + 'a;
@@ -33,23 +34,31 @@ impl Server {
         // The scheduler drops all results of a round that takes longer than its shortest timeout.
         let shortest = due.iter().map(|one| one.timeout).min();
         let limit = Instant::now() + shortest.unwrap_or_default() * 3 / 4;
-        let (most, at_once) = match self.topology.one_slot() {
+        let one_slot = self.topology.one_slot();
+        let (most, at_once) = match one_slot {
             true => (MAX_RENEWALS, 1),
             false => (1, usize::MAX),
         };
         // One call after the other, to leave time for other clients of the server.
         let turns = Semaphore::new(at_once.min(Semaphore::MAX_PERMITS));
+        let batch = (!one_slot && self.replicas.is_some()).then(WaitBatch::default);
+        let within = (limit, &turns, batch.as_ref());
         let chunks = due
             .chunks(most)
-            .map(|chunk| self.renew_together(chunk, (limit, &turns), lost, note));
-        let states = join_all(chunks).await;
+            .map(|chunk| self.renew_together(chunk, within, lost, note));
+        let states = join_all(chunks);
+        let states = match batch {
+            // The budget of a task could be used up before all calls have joined the batch.
+            Some(_) => unconstrained(states).await,
+            None => states.await,
+        };
         states.into_iter().flatten().collect()
     }
 
     async fn renew_together(
         &self,
         due: &[RenewalRequest],
-        (limit, turns): (Instant, &Semaphore),
+        (limit, turns, batch): (Instant, &Semaphore, Option<&WaitBatch>),
         lost: &Lost<'_>,
         note: &Note<'_>,
     ) -> Vec<LeaseReply> {
@@ -61,7 +70,7 @@ impl Server {
             // A cluster refuses several keys, some of which are missing, while it moves their slot.
             let has_notes = self.topology.one_slot();
             let notes = if has_notes { notes_of(due) } else { Vec::new() };
-            let (mut states, done) = self.extend_with(due, &notes, note, wait).await?;
+            let (mut states, done) = self.extend_with(due, &notes, note, (wait, batch)).await?;
             if !has_notes {
                 let left = limit.saturating_duration_since(Instant::now());
                 let within = (left / 2).min(Duration::from_millis(250));
@@ -114,7 +123,7 @@ impl Server {
         due: &[RenewalRequest],
     ) -> Result<Vec<LeaseReply>, RedisFailure> {
         let (states, _) = self
-            .extend_with(due, &notes_of(due), &|_| None, None)
+            .extend_with(due, &notes_of(due), &|_| None, (None, None))
             .await?;
         Ok(states)
     }
@@ -157,7 +166,7 @@ impl Server {
         due: &[RenewalRequest],
         notes: &[Vec<u8>],
         note: &Note<'_>,
-        wait: Option<(u32, Duration)>,
+        (wait, batch): (Option<ReplicaWait>, Option<&WaitBatch>),
     ) -> Result<(Vec<LeaseReply>, Done), RedisFailure> {
         let is_right = notes.len() == due.len() || due.len() == 1;
         debug_assert!(is_right, "BUG: several leases without their notes");
@@ -178,6 +187,7 @@ impl Server {
         let args: Vec<&[u8]> = texts.iter().flatten().map(String::as_bytes).collect();
         let call = Call {
             wait,
+            batch,
             ..Call::script(&RENEW, &keys, &args)
         };
         let done = self.topology.call(call).await?;

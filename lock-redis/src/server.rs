@@ -208,6 +208,7 @@ impl Server {
         let call = Call {
             kind,
             wait: self.replicas,
+            batch: None,
             unanswered: Some(unanswered),
         };
         let done = self.topology.call(call).await?;

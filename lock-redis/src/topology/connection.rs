@@ -251,7 +251,7 @@ impl RedisConnection {
         }
     }
 
-    fn silent(&self, sent: bool) -> RedisFailure {
+    pub(super) fn silent(&self, sent: bool) -> RedisFailure {
         RedisFailure::silent(&self.connector.server, self.shared.timeout, sent)
     }
 }

@@ -10,6 +10,7 @@ use redis::Cmd;
 
 use super::node::RedisNode;
 use super::unanswered::Unanswered;
+use super::wait_batch::WaitBatch;
 use crate::error::RedisFailure;
 use crate::script::Script;
 
@@ -19,6 +20,8 @@ pub(crate) struct Call<'a> {
     pub(crate) kind: CallKind<'a>,
     /// The replicas that must have the writes of this call.
     pub(crate) wait: Option<ReplicaWait>,
+    /// The calls that wait for replicas with this one. Their connection is not kept in `unanswered`.
+    pub(crate) batch: Option<&'a WaitBatch>,
     /// Where the connection is kept if no reply comes.
     pub(crate) unanswered: Option<&'a Unanswered>,
 }
@@ -66,6 +69,7 @@ impl<'a> Call<'a> {
         Self {
             kind: CallKind::Plain { key, command },
             wait: None,
+            batch: None,
             unanswered: None,
         }
     }
@@ -79,6 +83,7 @@ impl<'a> Call<'a> {
         Self {
             kind: CallKind::Script { script, keys, args },
             wait: None,
+            batch: None,
             unanswered: None,
         }
     }

@@ -22,6 +22,7 @@ pub(crate) mod tests;
 #[cfg(feature = "tls")]
 mod tls;
 mod unanswered;
+mod wait_batch;
 
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ pub(crate) use self::contract::{
 pub(crate) use self::node::RedisNode;
 pub(crate) use self::request::whole_millis;
 pub(crate) use self::unanswered::Unanswered;
+pub(crate) use self::wait_batch::WaitBatch;
 
 /// Connects to the servers of a configuration and checks them, except those of a quorum.
 pub(crate) async fn connect(

@@ -125,12 +125,20 @@ impl RedisNode {
         deadline: Instant,
     ) -> Result<Done, RedisFailure> {
         let connection = self.connection(call.wait.map_or(Use::Calls, |_| Use::Waits));
-        if let Some(wait) = call.wait {
-            requests.add_command(request::wait(wait));
-        }
         let deadline = deadline + call.wait.map_or(Duration::ZERO, |(_, within)| within);
-        let answers = connection.run_all(&requests, deadline, call.unanswered);
-        let mut answers = answers.await?;
+        let mut answers = match (call.wait, call.batch) {
+            (Some(wait), Some(batch)) => {
+                // Boxed: it would enlarge the future of every other request.
+                Box::pin(batch.run_all(&connection, &requests, wait, deadline)).await?
+            }
+            (wait, _) => {
+                if let Some(wait) = wait {
+                    requests.add_command(request::wait(wait));
+                }
+                let answers = connection.run_all(&requests, deadline, call.unanswered);
+                answers.await?
+            }
+        };
         let acks = call.wait.and_then(|_| answers.pop());
         if asking && !answers.is_empty() {
             answers.remove(0);

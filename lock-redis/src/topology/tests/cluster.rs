@@ -1,7 +1,9 @@
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisServer};
-use polylock_core::ErrorKind;
+use polylock_core::engine::LeaseId;
+use polylock_core::{ErrorKind, LeaseState, LockKey, RenewalRequest};
 
 use super::*;
+use crate::server::Server;
 
 #[tokio::test]
 async fn keys_are_found_from_any_node() {
@@ -108,6 +110,53 @@ async fn a_slot_that_moves_is_followed() {
     assert_eq!(count(&*topology, "a").await.unwrap(), 7);
     assert_eq!(told.moved.load(Ordering::SeqCst), 0, "no data is lost");
 }
+
+/// One after the other, they would take longer than a renewal may.
+#[tokio::test]
+async fn renewals_wait_for_the_replicas_of_a_server_together() {
+    const ID: &str = "000102030405060708090a0b0c0d0e0f";
+    let cluster = RedisCluster::start(3, 3);
+    let nodes = cluster.ports().iter().map(|port| ("127.0.0.1", *port));
+    let config = patient(RedisConfig::cluster(nodes));
+    let config = config.with_replica_acks(1, Duration::from_millis(500));
+    let config = config.expect("it is in range");
+    let (topology, _) = open(&config).await;
+    let server = Server::new(topology, &config);
+    let due = |n| {
+        let key = LockKey::new(format!("k{n}")).unwrap();
+        RenewalRequest::new(key, LeaseId::from_hex(ID).unwrap(), LONG_TTL)
+    };
+    let due: Vec<_> = (0..60).map(due).collect();
+    let holder = format!("{ID}|label");
+    // Every third lease is lost.
+    for (_, one) in due.iter().enumerate().filter(|(n, _)| n % 3 > 0) {
+        let key = one.key.as_str();
+        let owner = &cluster[cluster.owner_of(cluster.slot_of(key))];
+        let set = owner.command(&["SET", key, &*holder, "PX", "900000"]);
+        assert!(!set.is_error(), "{set:?}");
+    }
+    for (what, has_acks) in [("all are renewed", true), ("all lack their acks", false)] {
+        if !has_acks {
+            cluster[3..].iter().for_each(|replica| replica.stop());
+        }
+        // A busy machine may need another round.
+        lock_testkit::locks::until(what, async || {
+            let states = server.renew(&due, &|_, _| (), &|_| None).await;
+            let mut states = states.into_iter().enumerate();
+            states.all(|(n, state)| match (n % 3, state) {
+                (0, state) => matches!(state, Ok(LeaseState::Lost(_))),
+                (_, Ok(state)) => has_acks && state == LeaseState::Held,
+                (_, Err(failure)) => {
+                    !has_acks && matches!(failure.cause, RedisCause::Unacknowledged { .. })
+                }
+            })
+        })
+        .await;
+    }
+}
+
+/// Of a lease whose renewal may take 3.75 s.
+const LONG_TTL: Duration = Duration::from_secs(900);
 
 #[tokio::test]
 async fn half_a_cluster_is_down() {
