@@ -161,10 +161,15 @@ impl SqlResponses {
     /// Stores the response of a request in the open transaction of `connection`, so that it commits or
     /// rolls back with the other effects of the transaction.
     ///
-    /// The connection must be to the database that has the table. Roll back unless the result is
-    /// [`Put::Stored`]: another request was handled first. If the handler then returns a response that
-    /// would be [stored](super::IdempotencyLayer::with_stored), its client gets the stored one instead. The
-    /// handler returns the response after the commit.
+    /// The connection must be to the database that has the table. Call it once in each transaction, and roll
+    /// back unless the result is [`Put::Stored`]. After [`Put::Refused`], a response is stored already:
+    ///
+    /// - Another request was handled first. If the handler then returns a response that would be
+    ///   [stored](super::IdempotencyLayer::with_stored), its client gets the stored one instead.
+    /// - Or an earlier transaction of this handler has committed, although the handler got no reply to its
+    ///   commit. The effect is there, so the handler returns the same response.
+    ///
+    /// The handler returns the response after the commit.
     ///
     /// # Errors
     ///
@@ -187,7 +192,11 @@ impl SqlResponses {
         let put = self
             .statements
             .put(connection, &pending.key, &stored, token, retention);
-        put.await.map_err(unwritten)
+        // A response of this execution is refused as well: its effect has been committed with it.
+        Ok(match put.await.map_err(unwritten)? {
+            None => Put::Stored,
+            Some(_) => Put::Refused,
+        })
     }
 }
 
@@ -330,11 +339,11 @@ impl<C: SqlConnection> ResponseStore for ResponseTable<C> {
         let put = statements
             .put(connection.get(), key, response, token, retention)
             .await;
-        let put = connection.check_in(put).map_err(unwritten)?;
+        let there = connection.check_in(put).map_err(unwritten)?;
         if puts.is_multiple_of(PUTS_PER_PURGE) {
             self.purge_in_background();
         }
-        Ok(put)
+        Ok(there.map_or(Put::Stored, |there| Put::beside(&there, response)))
     }
 }
 
@@ -470,8 +479,8 @@ impl ResponseStatements {
         })
     }
 
-    /// Stores a response. The insertion decides: if it fails and the key does not exist, the row has
-    /// expired meanwhile.
+    /// Stores a response, or returns the one that is stored already. The insertion decides: if it fails and
+    /// the key does not exist, the row has expired meanwhile.
     async fn put<C: SqlConnection>(
         &self,
         connection: &mut C,
@@ -479,7 +488,7 @@ impl ResponseStatements {
         response: &StoredResponse,
         token: Option<FencingToken>,
         retention: Duration,
-    ) -> sqlx::Result<Put> {
+    ) -> sqlx::Result<Option<StoredResponse>> {
         let token = token.map(|token| i64::try_from(token.value()).unwrap_or(i64::MAX));
         let retention = i64::try_from(retention.as_micros()).unwrap_or(MAX_RETENTION_MICROS);
         let retention = retention.min(MAX_RETENTION_MICROS);
@@ -494,7 +503,7 @@ impl ResponseStatements {
             let insert = self.insert.clone();
             match connection.change(insert, &row).await {
                 Ok(0) => {}
-                Ok(_) => return Ok(Put::Stored),
+                Ok(_) => return Ok(None),
                 Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
                 Err(error) => return Err(error),
             }
@@ -506,7 +515,7 @@ impl ResponseStatements {
             if let Some(found) = connection.find(find, key).await? {
                 let there = StoredResponse::from_bytes(found);
                 let there = there.map_err(|error| sqlx::Error::Decode(error.into()))?;
-                return Ok(Put::beside(&there, response));
+                return Ok(Some(there));
             }
         }
         let message = "expired responses come and go under the key of a response";

@@ -79,7 +79,7 @@ pub trait ResponseStore: Send + Sync + 'static {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Put {
-    /// Another response is stored.
+    /// Another response is stored. For `SqlResponses::put_in`, it may be of the same execution.
     Refused,
     /// The response is stored.
     Stored,

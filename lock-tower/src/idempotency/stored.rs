@@ -201,7 +201,7 @@ async fn pay(
     sqlx::query("UPDATE account SET balance = balance - 100").execute(&mut *tx).await?;
     match responses.put_in(&mut *tx, pending, &response).await? {
         Put::Stored => tx.commit().await?,
-        _ => tx.rollback().await?, // another request with the key was handled first
+        _ => tx.rollback().await?, // a response is stored already, with its effect
     }
     Ok(response.map(Body::new))
 }

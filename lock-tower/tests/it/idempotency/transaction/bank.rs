@@ -66,7 +66,9 @@ macro_rules! banks {
                     _ => assert!(seen.is_some()),
                 }
                 match (put, then) {
-                    (Put::Stored, Then::Commit) => tx.commit().await.expect("it works"),
+                    (Put::Stored, Then::Commit | Then::CommitAgain) => {
+                        tx.commit().await.expect("it works");
+                    }
                     _ => tx.rollback().await.expect("it works"),
                 }
                 put

@@ -31,6 +31,8 @@ struct Branch<B> {
 #[derive(Clone, Copy)]
 enum Then {
     Commit,
+    /// And does all of it again, as after a commit without a reply.
+    CommitAgain,
     /// And says that it failed.
     Fail,
     /// And goes on as if nothing was.
@@ -69,6 +71,16 @@ async fn the_layer_takes_what_the_handler_has_stored_for_its_own<B: Bank>(url: &
         assert_replayed(&send(&service, charge(key, "commit")).await);
     }
     assert_eq!(branch.bank.charges().await, 2);
+}
+
+async fn a_transaction_whose_commit_had_no_reply_pays_once<B: Bank>(url: &str) {
+    let branch = Branch::<B>::open(url, 1).await;
+    let service = branch.service(Reachable::Connected, true);
+    let first = send(&service, charge("a", "commit again")).await;
+    assert_eq!((&first.body[..], first.is_replayed()), ("paid", false));
+    assert_eq!(branch.bank.charges().await, 1);
+    assert_replayed(&send(&service, charge("a", "commit again")).await);
+    assert_eq!(branch.bank.charges().await, 1);
 }
 
 /// Their locks know nothing of each other, and have given the same token.
@@ -125,13 +137,20 @@ impl<B: Bank> Branch<B> {
                 assert_eq!(pending.fencing_token.is_some(), is_locked);
                 let then = match &body.collect().await.expect("a body").to_bytes()[..] {
                     b"commit" => Then::Commit,
+                    b"commit again" => Then::CommitAgain,
                     b"fail" => Then::Fail,
                     _ => Then::RollBack,
                 };
                 let paid = Response::new(Bytes::from("paid"));
-                let put = bank.charge(&responses, pending, &paid, &meet, then).await;
+                let mut put = bank.charge(&responses, pending, &paid, &meet, then).await;
+                if matches!(then, Then::CommitAgain) {
+                    assert_eq!(put, Put::Stored);
+                    put = bank.charge(&responses, pending, &paid, &meet, then).await;
+                }
                 Ok::<_, Infallible>(match (put, then) {
-                    (Put::Stored, Then::Commit) => paid.map(Full::from),
+                    (Put::Stored, Then::Commit) | (Put::Refused, Then::CommitAgain) => {
+                        paid.map(Full::from)
+                    }
                     (_, Then::Fail) => {
                         let failed = Response::builder().status(StatusCode::SERVICE_UNAVAILABLE);
                         failed.body(Full::default()).expect("a response")
@@ -161,6 +180,7 @@ macro_rules! on_each {
         on_each! { $name, $bank:
             effect_and_response_are_there_both_or_not_at_all
             the_layer_takes_what_the_handler_has_stored_for_its_own
+            a_transaction_whose_commit_had_no_reply_pays_once
             of_two_at_once_one_pays_and_both_get_its_response
         }
     )* };
