@@ -51,7 +51,8 @@ pub enum CoordinationEvent<'a> {
         /// The name of the election.
         election: &'a str,
     },
-    /// This process leads; one `Ended` follows.
+    /// This process leads; one `Ended` follows. If the lock is held when the observer returns,
+    /// [`Election::is_leader`](crate::Election::is_leader) turns true.
     #[non_exhaustive]
     Elected {
         /// The name of the election.

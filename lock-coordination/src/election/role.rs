@@ -118,7 +118,6 @@ impl ActiveTerm {
                 observer: election.observer.clone(),
             });
         });
-        election.role.publish();
         let name = election.name();
         if let Some(former) = former {
             let ended = CoordinationEvent::Ended { election: name };
@@ -141,8 +140,9 @@ impl ActiveTerm {
             .is_ready()
         {
             state.end();
-            election.role.publish();
         }
+        // Only now that the loss is watched: a lease may have ended while the observers ran.
+        election.role.publish();
         let _loss: Mutex<Pin<Box<dyn Future<Output = LostReason> + Send>>> = Mutex::new(loss);
         Self { state, _loss }
     }

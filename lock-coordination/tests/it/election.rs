@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 
 use futures_util::StreamExt as _;
-use polylock_coordination::{Election, Leader, Once, Term};
+use polylock_coordination::{
+    CoordinationEvent, CoordinationObserver, Election, Leader, Once, Term,
+};
 use polylock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
 use polylock_core::layers::{LocalQueue, Migrate};
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
@@ -268,6 +270,31 @@ fn is_leader_turns_false_while_the_runtime_is_blocked() {
         assert!(!*leads.borrow() && !election.leads());
         drop(leadership);
     });
+}
+
+/// Suspends the machine beyond the lease of the leader that was elected.
+#[derive(Debug)]
+struct SuspendsTheElected(Arc<VirtualClock>);
+
+impl CoordinationObserver for SuspendsTheElected {
+    fn happened(&self, event: &CoordinationEvent<'_>) {
+        if let CoordinationEvent::Elected { .. } = event {
+            self.0.suspend(TTL);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_leader_does_not_turn_true_after_the_lease_has_ended() {
+    let clock = Arc::new(VirtualClock::new());
+    let (now, entropy) = (Arc::clone(&clock), Arc::new(OsEntropy::default()));
+    let engine = Engine::with("memory", now, entropy, Arc::new(OnRuntime::current()));
+    let here = election(Memory::with_engine(engine), "a");
+    let here = here.observer(Arc::new(SuspendsTheElected(clock)));
+    let leads = here.is_leader();
+    let leadership = here.campaign().await.unwrap();
+    assert!(!leads.has_changed().unwrap() && !*leads.borrow());
+    assert!(!here.leads() && !leadership.guard().is_held());
 }
 
 /// Neither that thread nor another one may wait for the borrowed value.
