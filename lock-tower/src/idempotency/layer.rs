@@ -208,7 +208,7 @@ impl IdempotencyLayer {
     /// not be repeated.
     ///
     /// With [`OnDisconnect::Cancel`], a repetition is handled again. A response that the handler has returned
-    /// and the layer has read is stored in any case.
+    /// is read and stored all the same, under the lock.
     #[must_use]
     pub fn with_on_disconnect(self, then: OnDisconnect) -> Self {
         self.change(|options| options.common.on_disconnect = then)

@@ -86,6 +86,13 @@ enum Entered<ReqB, ResB> {
     Passes(ReqB),
 }
 
+/// The response to a request that has its lock.
+enum Handled<B> {
+    /// Read and stored before it is sent.
+    Final(Response<B>),
+    Unstored(Response<LockBody<B>>),
+}
+
 /// What happens to a request that has its lock, in this order: look, handle, store, release, answer.
 async fn handle<S, ReqB, ResB>(
     options: &Arc<IdempotencyOptions>,
@@ -96,42 +103,48 @@ async fn handle<S, ReqB, ResB>(
 ) -> Result<Response<LockBody<ResB>>, CallError<S::Error>>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>>,
-    ResB: Body<Error: Into<BoxError>> + Send + 'static,
+    ResB: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     // Dropping this future releases the lock, even if the handler has kept a clone.
     let guard = LockerGuard::new(held);
     let work = async {
         if let Some(response) = options.look(&pending.key, pending.fingerprint).await? {
-            return Ok((response, None));
+            return Ok(Handled::Unstored(response));
         }
         let response = call(inner, request).await.map_err(CallError::Inner)?;
         let is_rejection = response.extensions().get::<RejectionMark>().is_some();
         if is_rejection || !(options.stored)(response.status(), response.headers()) {
-            return Ok((response.map(LockBody::inner), None));
+            return Ok(Handled::Unstored(response.map(LockBody::inner)));
         }
-        let (response, stored) = options.read(&pending, response).await;
-        Ok((response, Some(stored)))
+        Ok(Handled::Final(response))
     };
     let handled: Result<_, CallError<S::Error>> =
         guard.run_while_held(work).await.map_err(Rejection::from)?;
-    // The handler is done, so a loss of the lock no longer ends this: without a stored response, a repetition
-    // would be handled again. The store refuses the response if another request was handled first.
-    let (response, stored) = match handled {
-        Ok((response, Some(stored))) => (response, stored),
-        unstored => {
+    let response = match handled {
+        Ok(Handled::Final(response)) => response,
+        Ok(Handled::Unstored(response)) => {
             guard.release_before_response().await;
-            return unstored.map(|(response, _)| response);
+            return Ok(response);
+        }
+        Err(error) => {
+            guard.release_before_response().await;
+            return Err(error);
         }
     };
     let on_disconnect = options.common.on_disconnect;
     let options = Arc::clone(options);
     let keep = async move {
+        let read = guard.run_while_held(options.read(&pending, response));
+        let (response, stored) = read.await.map_err(Rejection::from)?;
+        // The handler is done, so a loss of the lock no longer ends this: without a stored response, a
+        // repetition would be handled again. The store refuses the response if another request was handled
+        // first.
         let kept = options.keep(&pending, &stored, response, &guard).await;
         guard.release_before_response().await;
         kept
     };
     let kept = match on_disconnect {
-        // A client that leaves can no longer cancel the handler, so its response is stored all the same.
+        // A client that leaves can no longer cancel the handler, so its response is read and stored.
         OnDisconnect::Cancel => to_completion(keep).await,
         // This task does not end with its client.
         OnDisconnect::RunToCompletion => keep.await,

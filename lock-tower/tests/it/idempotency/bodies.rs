@@ -7,16 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Limited, StreamBody};
+use polylock_tower::OnDisconnect;
 use polylock_tower::idempotency::Idempotency;
+use tokio::sync::Notify;
 use tower::util::BoxCloneService;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use super::support::{Scene, post};
-use crate::support::{InTime as _, head, send};
+use crate::support::{InTime as _, head, send, settle, spawn, until};
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_too_large_or_breaks_off_is_not_handled() {
@@ -113,6 +115,39 @@ async fn a_response_that_breaks_off_does_so_for_the_client_and_is_not_made_again
     assert_eq!(error.to_string(), "it breaks off");
     assert!(body.frame().in_time("a frame").await.is_none());
     assert_eq!(send(&service, asked()).await.status, 409);
+    assert_eq!(handled.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_is_read_although_its_client_leaves_meanwhile() {
+    let (scene, gate) = (Scene::new(), Arc::new(Notify::new()));
+    let handled = Arc::new(AtomicUsize::new(0));
+    let handler = {
+        let (handled, gate) = (Arc::clone(&handled), Arc::clone(&gate));
+        service_fn(move |_: Request<Body>| {
+            handled.fetch_add(1, Ordering::SeqCst);
+            let gate = Arc::clone(&gate);
+            let first = Ok::<_, Infallible>(Frame::data(Bytes::from("123")));
+            let last = async move {
+                gate.notified().await;
+                Ok(Frame::data(Bytes::from("45")))
+            };
+            let frames = stream::iter([first]).chain(stream::once(last));
+            let body = Body::new(StreamBody::new(frames));
+            std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+        })
+    };
+    let layer = scene.layer().with_on_disconnect(OnDisconnect::Cancel);
+    let service: Idempotency<Streaming> = layer.layer(handler.boxed_clone());
+    let client = spawn(&service, asked());
+    until("it is handled", || handled.load(Ordering::SeqCst) > 0).await;
+    settle().await; // the first frame is read
+    client.abort();
+    settle().await;
+    gate.notify_one();
+    until("the lock is free", || scene.memory.live_keys() == 0).await;
+    let again = send(&service, asked()).await;
+    assert_eq!((&again.body[..], again.is_replayed()), ("12345", true));
     assert_eq!(handled.load(Ordering::SeqCst), 1);
 }
 
