@@ -18,7 +18,7 @@ use crate::lost_reason::LostReason;
 /// | what ends the lock | the signal fires |
 /// |---|---|
 /// | time: renewals fail, or renewal is manual and late | at [`valid_until`](LostSignal::valid_until), before the server may grant the lock to another client: a tenth of the ttl, at least 50 ms, is reserved for clocks that run at different rates. The documentation of each backend without leases states its own margin |
-/// | `max_hold` | when it is over |
+/// | `max_hold` | when it is over; a lock of a session or a connection is released in the same moment, so that a task in the middle of a poll may run beside the next holder until that poll ends |
 /// | the server refuses a renewal | when its reply arrives |
 /// | the backend is notified of the end of its session or connection, or of the lock's node | at once |
 ///
