@@ -11,11 +11,11 @@ use crate::capabilities::{Capabilities, Fencing, Waiting};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LockGuard;
 use crate::lock::DistributedLock;
-use crate::mode::{Renewal, Wait};
+use crate::mode::Renewal;
 use crate::request::AcquireRequest;
 
 use super::LocalQueue;
-use super::multi::used_up;
+use super::multi::{left_of, used_up};
 
 /// Acquires each lock on two backends, while a fleet moves from one to the other.
 ///
@@ -161,10 +161,7 @@ impl DistributedLock for Migrate {
             .with_max_hold(None);
         // Always the old one first: two that acquire them crosswise would wait for each other.
         let old = self.old.acquire(&companion).await?;
-        let left = match deadline {
-            Some(deadline) => Wait::AtMost(deadline.saturating_duration_since(Instant::now())),
-            None => request.wait(),
-        };
+        let left = left_of(request.wait(), deadline);
         let used = request.wait().waits().then(|| began.elapsed());
         let request = request.clone().with_wait(left);
         match self.acquire_new(&request, &old, used).await {

@@ -45,11 +45,7 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
     let began = Instant::now();
     let mut guards = Vec::with_capacity(requests.len());
     for request in requests {
-        let left = match deadline {
-            Some(deadline) => Wait::AtMost(deadline.saturating_duration_since(Instant::now())),
-            None if wait.waits() => Wait::Forever,
-            None => wait,
-        };
+        let left = left_of(wait, deadline);
         let used = began.elapsed();
         let request = request.clone().with_wait(left);
         let acquired = tokio::select! {
@@ -66,6 +62,17 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
     // One that was lost while the others were waited for is not held together with them.
     guards.iter().try_for_each(|guard| guard.ensure_held())?;
     Ok(guards.into_iter().map(Undelivered::deliver).collect())
+}
+
+/// What is left of a wait. One that is over still waits: a request without a wait may take as long as its server.
+pub(super) fn left_of(wait: Wait, deadline: Option<Instant>) -> Wait {
+    match deadline {
+        Some(deadline) if wait.waits() => {
+            let left = deadline.saturating_duration_since(Instant::now());
+            Wait::AtMost(left.max(Duration::from_nanos(1)))
+        }
+        _ => wait,
+    }
 }
 
 /// The error of the first of the locks that is lost; never, if there are none.

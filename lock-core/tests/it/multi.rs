@@ -255,3 +255,23 @@ async fn guards_of_two_backends_are_held_together() {
     assert_eq!(both.release().await.unwrap(), Released::AlreadyLost);
     assert!(one.try_lock("a").await.unwrap().is_some());
 }
+
+/// A request without a wait may take as long as its server.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_the_first_key_has_used_up_bounds_the_others() {
+    let slow = Wrapper::new(&memory(), |inner, request| async move {
+        tokio::time::sleep(millis(80)).await;
+        if request.key().as_str() == "b" {
+            pending::<()>().await;
+        }
+        inner.acquire(&request).await
+    });
+    let locks = LocalQueue::new(Arc::new(slow));
+    let began = Instant::now();
+    let both = locks.request_all(["a", "b"]);
+    let both = both.with(|request| request.with_wait(Wait::AtMost(millis(50))));
+    let acquired = in_time("the wait ends", both.acquire()).await;
+    let error = acquired.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    assert!(began.elapsed() <= millis(200), "{:?}", began.elapsed());
+}
