@@ -14,11 +14,14 @@ use crate::engine::MIN_ATTEMPT;
 #[derive(Debug)]
 pub(crate) struct AttemptState {
     pub(crate) ttl: Duration,
+    /// When the first of the attempts began that this one follows.
     begun: Instant,
+    sent: Instant,
     /// The server has reported another holder.
     seen_held: AtomicBool,
-    /// The lock was held in this process when the attempt began. The server has not said so.
+    /// The lock was held in this process, or an earlier attempt saw it held. The server has not told this one.
     assumed_held: AtomicBool,
+    assumed_since: Instant,
     /// Set while the attempt waits for room in this client.
     full: Mutex<Option<WhyFull>>,
 }
@@ -36,21 +39,29 @@ impl fmt::Debug for WhyFull {
 impl AttemptState {
     /// `assumed_held` if the lock is held in this process, or was until now.
     pub(crate) fn new(ttl: Duration, assumed_held: bool) -> Self {
+        let now = Instant::now();
         Self {
             ttl,
-            begun: Instant::now(),
+            begun: now,
+            sent: now,
             seen_held: AtomicBool::new(false),
             assumed_held: AtomicBool::new(assumed_held),
+            assumed_since: now,
             full: Mutex::default(),
         }
     }
 
     /// For another attempt in place of this one.
     pub(crate) fn anew(&self, ttl: Duration) -> Self {
+        let is_seen = self.is_seen_held();
+        let anew = Self::new(ttl, is_seen || self.assumed_held.load(Ordering::Relaxed));
         Self {
             begun: self.begun,
-            seen_held: AtomicBool::new(self.seen_held.load(Ordering::Relaxed)),
-            ..Self::new(ttl, self.assumed_held.load(Ordering::Relaxed))
+            assumed_since: match is_seen {
+                true => anew.assumed_since,
+                false => self.assumed_since,
+            },
+            ..anew
         }
     }
 
@@ -79,7 +90,12 @@ impl AttemptState {
 
     /// Until when the server has time for its first answer, even if the waits for it end earlier.
     pub(crate) fn min_end(&self) -> Instant {
-        self.begun + MIN_ATTEMPT
+        self.sent + MIN_ATTEMPT
+    }
+
+    /// Whether the server has reported a holder.
+    pub(crate) fn is_seen_held(&self) -> bool {
+        self.seen_held.load(Ordering::Relaxed)
     }
 
     /// Whether the server has had time to answer.
@@ -89,8 +105,8 @@ impl AttemptState {
 
     /// Whether the server has reported a holder, or this process assumes one and no answer is overdue.
     pub(crate) fn counts_as_held(&self) -> bool {
-        self.seen_held.load(Ordering::Relaxed)
-            || self.assumed_held.load(Ordering::Relaxed) && !self.is_overdue()
+        let is_fresh = || self.assumed_since.elapsed() < ANSWER_TIMEOUT;
+        self.is_seen_held() || self.assumed_held.load(Ordering::Relaxed) && is_fresh()
     }
 }
 

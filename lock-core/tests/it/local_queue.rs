@@ -258,6 +258,20 @@ async fn a_wait_for_a_lock_that_was_seen_held_is_contention() {
     assert!(held.is_held());
 }
 
+/// The server has not told the next task that the lock is held.
+#[tokio::test(start_paused = true)]
+async fn what_another_task_has_seen_counts_for_two_seconds() {
+    let (store, locks) = queued();
+    let _held = store.request("k").acquire().await.unwrap();
+    let (contender, other_ttl) = tokio::join!(refused(&locks, 3), async {
+        let request = locks.request("k").ttl(secs(7)).wait(Wait::AtMost(secs(6)));
+        store.faults().plan(Request::Acquire, Fault::Silence);
+        request.acquire().await.unwrap_err()
+    });
+    assert_eq!(contender.kind(), ErrorKind::Contended);
+    assert_eq!(other_ttl.kind(), ErrorKind::Unavailable, "silent for 3 s");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_a_task_of_this_process_is_contention() {
     let (store, locks) = queued();
@@ -375,6 +389,23 @@ async fn a_short_wait_has_time_for_one_attempt() {
     assert!(first.unwrap().is_held());
     let error = behind.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+}
+
+/// Also behind a holder of this process that releases to the server.
+#[tokio::test(start_paused = true)]
+async fn a_short_wait_after_a_local_holder_has_time_for_one_attempt() {
+    let slow = Wrapper::new(&memory(), |inner, request| async move {
+        tokio::time::sleep(millis(60)).await;
+        inner.acquire(&request).await
+    });
+    let locks = LocalQueue::new(Arc::new(slow));
+    let held = locks.lock("k").await.unwrap();
+    // No lease is handed over to another ttl.
+    let request = AcquireRequest::new(key()).with_ttl(secs(7));
+    let waiter = try_start(&locks, request.with_wait(Wait::AtMost(millis(50))));
+    settle().await;
+    drop(held);
+    assert!(waiter.await.unwrap().unwrap().is_held());
 }
 
 #[tokio::test(start_paused = true)]

@@ -93,8 +93,14 @@ impl KeyHandle {
             }
             queue.handover_run.record(handovers, self.table.limits);
             // A lock that was lost before its hook was set has reported to no one.
-            queue.holder = (!hold.is_over_after_hook()).then_some(LocalHolder { hold, owner });
-            (queue.joining(), queue.promote(Vacancy::Lock))
+            let is_over = hold.is_over_after_hook();
+            let mut left = Vacancy::Lock;
+            if is_over && hold.is_lost_by_silence() {
+                left = Vacancy::Nothing;
+                queue.mark_unresponsive();
+            }
+            queue.holder = (!is_over).then_some(LocalHolder { hold, owner });
+            (queue.joining(), queue.promote(left))
         });
         self.notify(next, None);
         for (wakeup, guard) in joining {
@@ -181,8 +187,8 @@ impl ReleaseHook for KeyHandle {
             // about the server.
             if queue.is_held_by(hold) {
                 queue.holder = None;
-                if let Some(attempt) = queue.contending.as_ref().filter(|_| is_silent) {
-                    attempt.mark_unresponsive();
+                if is_silent {
+                    queue.mark_unresponsive();
                 }
             }
             queue.promote(left)

@@ -145,10 +145,18 @@ impl KeyQueue {
         self.is_unknown() && contending.is_some_and(|state| state.is_overdue())
     }
 
+    /// The server was silent until a local holder lost the lock.
+    pub(super) fn mark_unresponsive(&self) {
+        if let Some(attempt) = &self.contending {
+            attempt.mark_unresponsive();
+        }
+    }
+
     /// Until when waits go on for the first answer to the contender, if there is none yet.
     pub(super) fn min_end(&self) -> Option<Instant> {
-        let contending = self.contending.as_ref().filter(|_| self.is_unknown());
-        contending.map(|state| state.min_end())
+        let contending = self.contending.as_ref().filter(|_| self.holder.is_none());
+        let unanswered = contending.filter(|state| !state.is_seen_held());
+        unanswered.map(|state| state.min_end())
     }
 
     pub(super) fn is_full(&mut self, max_waiters: usize) -> bool {

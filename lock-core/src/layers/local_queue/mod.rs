@@ -39,11 +39,11 @@ use self::key_queue::{Arrival, KeyQueue, LineEnd};
 /// [`Unavailable`](ErrorKind::Unavailable) if the server has not answered the contending task, or
 /// [no longer answers](AcquireRequest::mark_unresponsive), and [`QueueFull`](ErrorKind::QueueFull) if the client
 /// [has no room](AcquireRequest::mark_full) to ask it. A request without a wait gets `Unavailable` or `QueueFull`
-/// once the server has not answered for 2 s. So long, a task that contends after a holder of this process takes the
-/// lock for held.
+/// once the server has not answered for 2 s. For these 2 s, a task that contends after a holder of this process
+/// counts the lock as held.
 ///
-/// Even a short [`Wait::AtMost`] has time for one attempt: if the server has not answered the contending task by
-/// its end, it ends once that attempt is 100 ms old. So it ends up to 100 ms late.
+/// Even a short [`Wait::AtMost`] has time for one attempt: if the server has not answered the contending task when
+/// the wait is over, the wait goes on until that attempt is 100 ms old, for 100 ms at most.
 ///
 /// This layer is also what makes [`Owner`](crate::Owner) re-entry work.
 ///
