@@ -268,12 +268,13 @@ impl RenewalBatch {
         // The deadline counts from before the request leaves.
         let sent = scheduler.clock.now();
         let answers = renew(&*renewer, &requests, timeout).await;
-        for (hold, answer) in holds.iter().zip(answers) {
+        for (hold, answer) in holds.into_iter().zip(answers) {
             let now = scheduler.clock.now();
-            guarded(hold, now, || {
+            guarded(&hold, now, || {
                 hold.renewed_for(hold.timing.ttl(), sent, answer);
                 None::<()>
             });
+            discard::<()>(hold);
         }
     }
 }
@@ -290,7 +291,7 @@ fn process(
     }
 }
 
-/// Drops a lock that sends no renewal. This may be the last reference, and the destructor of its lease or its
+/// Drops a lock after it was processed. This may be the last reference, and the destructor of its lease or its
 /// observer may panic; that must not cost the renewals of the others.
 fn discard<T>(hold: Arc<HeldLease>) -> Option<T> {
     let _panicked = catch_panic(|| drop(hold));
