@@ -202,7 +202,7 @@ async fn release_anew(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str)
     });
     match answer.await {
         Ok(Some(Released::Clean)) => (Ok(Released::Clean), "released"),
-        Ok(Some(Released::AlreadyLost)) => (Err(silent()), "released"),
+        Ok(Some(Released::AlreadyLost)) => (Err(repeated()), "released"),
         Ok(None) | Err(_) => (Err(silent()), "failed"),
     }
 }
@@ -211,6 +211,14 @@ fn silent() -> Error {
     Error::new(
         ErrorKind::Unavailable,
         "the server does not answer the release",
+    )
+    .with_unknown_outcome()
+}
+
+fn repeated() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the release was repeated in another runtime, and the server had nothing to release",
     )
     .with_unknown_outcome()
 }
