@@ -205,8 +205,8 @@ pub struct BlockingGuard {
 }
 
 impl BlockingGuard {
-    /// Until when the lock is held if nothing renews it; see [`LockGuard::valid_until`]. Not to be stored either:
-    /// the machine may be suspended.
+    /// Until when the lock is held if nothing renews it; see [`LockGuard::valid_until`]. Compute it again
+    /// instead of storing it: the machine may be suspended.
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
         self.guard.valid_until().map(Instant::from)

@@ -83,7 +83,7 @@ impl LostSignal {
     }
 
     /// The deadline of the lock, as [`LockGuard::valid_until`](crate::LockGuard::valid_until) returns it;
-    /// the current time if it was released. Not to be stored either: the machine may be suspended.
+    /// the current time if it was released. Compute it again instead of storing it: the machine may be suspended.
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
         self.hold.valid_until()
