@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use etcd_client::{Client, Error as ClientError, KeyValue, Txn, TxnOp};
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use polylock_core::engine::Moment;
 use polylock_core::{Error, LeaseState, LostReason, RenewalRequest, Renewer, Result, TtlRule};
 use tokio::join;
@@ -233,14 +233,18 @@ async fn judge(due: &Due<'_>, found: Option<KeyValue>) -> Option<LeaseState> {
     (attached.id == own.lease).then_some(LeaseState::Held)
 }
 
-/// Reads keys as the cluster has them now, and the term of the server that answers.
+/// Reads keys as the cluster has them now, and the term of the server that answers. All requests leave at once: one
+/// after the other, those for many locks would take longer than a renewal may.
 async fn read(client: Client, paths: &[&str]) -> Result<(Vec<Option<KeyValue>>, u64), ClientError> {
-    let (mut found, mut seen) = (Vec::with_capacity(paths.len()), None);
-    for paths in paths.chunks(READS) {
+    let reads = paths.chunks(READS).map(|paths| {
         let reads: Vec<_> = paths.iter().map(|path| TxnOp::get(*path, None)).collect();
-        let done = kv(&client).txn(Txn::new().and_then(reads)).await?;
-        seen.get_or_insert_with(|| term(done.header()));
-        found.extend(gets(&done).into_iter().map(|mut get| get.take_kvs().pop()));
-    }
+        let mut client = kv(&client);
+        async move { client.txn(Txn::new().and_then(reads)).await }
+    });
+    let done = try_join_all(reads).await?;
+    // Each was sent after the keep-alive was answered, so that any of them confirms it.
+    let seen = done.first().map(|done| term(done.header()));
+    let found = done.iter().flat_map(gets);
+    let found = found.map(|mut found| found.take_kvs().pop()).collect();
     Ok((found, seen.unwrap_or_default()))
 }

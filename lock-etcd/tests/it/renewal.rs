@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use lock_testkit::locks::renewed_after;
 use polylock_core::engine::LeaseId;
-use polylock_core::memory::Request;
+use polylock_core::memory::{Fault, Request};
 use polylock_core::{DistributedLock, LeaseState, LockGuard, LostReason, Renewal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, granted, is_grant, is_renewal,
@@ -37,6 +39,30 @@ async fn locks_of_one_ttl_are_renewed_together() {
     for guard in guards {
         release(guard).await;
     }
+}
+
+/// More locks than one request reads are renewed in one round trip, or a slow server would cost them all.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_locks_are_renewed_at_a_slow_server() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    // A renewal has a second.
+    let ttl = Duration::from_secs(10);
+    let guards = join_all((0..401).map(|n| {
+        let (locks, request) = (&locks, request(&format!("a{n}")).with_ttl(ttl));
+        async move { locks.acquire(&request).await.expect("it is free") }
+    }));
+    let guards = guards.await;
+    for _ in 0..200 {
+        place
+            .counter()
+            .plan(Request::Renew, Fault::LateReply(ms(300)));
+    }
+    let slow = Instant::now();
+    for guard in &guards {
+        renewed_after(guard, slow, ttl).await;
+    }
+    join_all(guards.into_iter().map(release)).await;
 }
 
 /// Renewals that wait for the keep-alives of one lease of etcd share one. One by one, the last of many locks that
