@@ -364,7 +364,7 @@ impl LockGuard {
     pub fn abandon(mut self) {
         if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
             hold.take_old().into_iter().for_each(Self::abandon);
-            let given_up = hold.give_up();
+            let given_up = hold.abandon();
             if given_up.is_ok() {
                 hold.notify_queue();
             }

@@ -87,7 +87,7 @@ impl LockGuard {
         }
         // Read first, so that the ticket ends no later than the lease.
         let wall = SystemTime::now();
-        let given_up = hold.give_up().map_err(Error::lost)?;
+        let given_up = hold.abandon().map_err(Error::lost)?;
         let id = *id;
         let hold = self.take();
         hold.leave();

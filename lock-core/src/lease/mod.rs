@@ -116,6 +116,16 @@ impl LeaseControl {
         self.hold.upgrade().is_none_or(|hold| hold.is_over())
     }
 
+    /// Whether the lock was lost, or its holder has left it without a release, so that the lease has to expire. For
+    /// a backend whose leases are kept alive together.
+    ///
+    /// False while the lock is released or handed over: for a third of the ttl, or 5 s, at most.
+    #[must_use]
+    pub fn is_lost_or_abandoned(&self) -> bool {
+        let hold = self.hold.upgrade();
+        hold.is_none_or(|hold| hold.is_lost_or_abandoned())
+    }
+
     /// Renews now instead of when it is due. For signs of trouble, such as a change of the master.
     pub fn check(&self) {
         self.report(HeldLease::check);

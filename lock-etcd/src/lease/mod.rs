@@ -50,6 +50,8 @@ struct EtcdLeaseState {
     adoptions_under_way: usize,
     /// Of the present holder, once there is one.
     control: Option<LeaseControl>,
+    /// How many holders there were, with the present one.
+    holders: u64,
     /// A release is under way, or the last renewal, for the rest of a min hold. The core repeats them until the
     /// key is deleted or has a lease of etcd of its own.
     is_released: bool,
@@ -113,6 +115,7 @@ impl EtcdLease {
             hand_overs: 0,
             adoptions_under_way: 0,
             control: None,
+            holders: 0,
             is_released: false,
             is_deleted_perhaps: false,
         };
@@ -363,13 +366,21 @@ impl EtcdLease {
     /// Whether its holder has lost the lock and keeps the guard, or has left the lock without a release, so that
     /// the key has to end with its lease of etcd.
     pub(crate) fn has_lost_holder(&self) -> bool {
-        let control = {
-            let state = self.state();
-            let is_held = matches!(state.key, KnownKey::At(_)) && !state.is_released;
-            state.control.clone().filter(|_| is_held)
+        let Some((control, holder)) = self.holder() else {
+            return false;
         };
         // Not in the mutex: it may drop the last reference to the holder.
-        control.is_some_and(|control| control.is_over())
+        control.is_lost_or_abandoned()
+            // That holder may be gone because the lock was handed over or released meanwhile.
+            && self.holder().is_some_and(|(_, present)| present == holder)
+    }
+
+    /// The control and the number of the present holder, unless its release has begun.
+    fn holder(&self) -> Option<(LeaseControl, u64)> {
+        let state = self.state();
+        let is_held = matches!(state.key, KnownKey::At(_)) && !state.is_released;
+        let control = state.control.clone().filter(|_| is_held)?;
+        Some((control, state.holders))
     }
 
     /// Stops the renewals of its lease of etcd.
@@ -514,7 +525,9 @@ impl Lease for EtcdLease {
 
     /// etcd pushes no losses: a renewal detects them.
     fn attach(&self, control: LeaseControl) {
-        self.state().control = Some(control);
+        let mut state = self.state();
+        state.control = Some(control);
+        state.holders += 1;
     }
 
     /// The key of the first holder has room for 255 more tokens.

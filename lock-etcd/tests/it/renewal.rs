@@ -140,6 +140,34 @@ async fn an_abandoned_lock_whose_signal_is_kept_ends_beside_one_that_is_renewed(
     release(kept).await;
 }
 
+/// A release that is under way while other locks are renewed moves none of them to another lease of etcd.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_under_way_moves_no_other_lock() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    // The engine renews none of them meanwhile.
+    let long = |name: &str| request(name).with_ttl(SOON * 6);
+    let kept = locks.acquire(&long("kept")).await.expect("it is free");
+    let mut left = locks.acquire(&long("left")).await.expect("it is free");
+    let former = place.tree().leases(&key("kept")).await;
+    assert_eq!(place.tree().leases(&key("left")).await, former);
+    place.counter().hold(is_write);
+    tokio::select! {
+        downgraded = left.downgrade() => panic!("not held up: {downgraded:?}"),
+        () = place.held() => {}
+    }
+    let renew = async {
+        renewed(&kept).await;
+        place.counter().pass();
+    };
+    // The lock is given up, and its release waits for the downgrade.
+    let (released, ()) = tokio::join!(left.release(), renew);
+    // On a busy machine, it may be late.
+    drop(released);
+    assert_eq!(place.tree().leases(&key("kept")).await, former);
+    release(kept).await;
+}
+
 /// The release of a lock with a min hold moves that lock to another lease of etcd, and none of the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_kept_for_its_min_hold_moves_no_other() {

@@ -1,7 +1,7 @@
 mod renewal;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -10,8 +10,7 @@ use tokio::time::Instant;
 
 use super::LockGuard;
 use super::entries::Entries;
-use super::release::ReleaseHook;
-use super::release::release_once_dropped;
+use super::release::{ReleaseHook, release_once_dropped, release_timeout};
 use super::validity::{End, Validity, ValidityState};
 use crate::engine::{Engine, Moment, catch_panic};
 use crate::error::{ErrorKind, Result};
@@ -47,6 +46,8 @@ pub(crate) struct HeldLease {
     downgrade: tokio::sync::Mutex<bool>,
     downgrade_unconfirmed: AtomicBool,
     validity: Validity,
+    /// In nanoseconds. A lock that was given up is released or handed over by then; zero if it was abandoned.
+    release_until: AtomicU64,
     ended: Notify,
     upkeep: Mutex<Upkeep>,
     slot: Slot,
@@ -172,6 +173,7 @@ impl HeldLease {
             downgrade: tokio::sync::Mutex::default(),
             downgrade_unconfirmed: AtomicBool::new(false),
             validity: Validity::until(deadline),
+            release_until: AtomicU64::new(0),
             ended: Notify::new(),
             upkeep: Mutex::new(Upkeep {
                 renewal: request.renewal(),
@@ -262,6 +264,18 @@ impl HeldLease {
     /// Whether the lock has ended, without looking at the clock.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.validity.load(), ValidityState::Ended(_))
+    }
+
+    /// Whether the lock was lost or abandoned, or its release was begun and does not go on.
+    pub(crate) fn is_lost_or_abandoned(&self) -> bool {
+        match self.validity.load() {
+            ValidityState::Held(_) => false,
+            ValidityState::Ended(End::Lost(_)) => true,
+            ValidityState::Ended(End::GivenUp) => {
+                let until = Moment::from_nanos(self.release_until.load(Ordering::Relaxed));
+                self.engine.now() >= until
+            }
+        }
     }
 
     /// The same after [`set_release_hook`](Self::set_release_hook): a loss is either seen here or
@@ -419,9 +433,22 @@ impl HeldLease {
         }
     }
 
-    /// The holder gives the lock up: renewal stops here, before anything is sent.
+    /// The holder gives the lock up, to be released or handed over: renewal stops here, before anything is sent.
     pub(crate) fn give_up(&self) -> Result<GivenUp, LostReason> {
         let at = self.engine.now();
+        let until = at + release_timeout(self.timing.ttl());
+        // Before the end: a thread that sees that sees this.
+        self.release_until
+            .store(until.as_nanos(), Ordering::Relaxed);
+        self.give_up_at(at)
+    }
+
+    /// The holder gives the lock up without a release: it stays held until the end of its lease.
+    pub(crate) fn abandon(&self) -> Result<GivenUp, LostReason> {
+        self.give_up_at(self.engine.now())
+    }
+
+    fn give_up_at(&self, at: Moment) -> Result<GivenUp, LostReason> {
         // A deadline that passed unnoticed is a loss and not a release.
         self.look(at);
         let given_up = self.validity.end(End::GivenUp);

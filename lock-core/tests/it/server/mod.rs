@@ -141,6 +141,46 @@ async fn a_report_fires_at_once_and_lets_the_next_in() {
     assert!(next.await.unwrap().is_held());
 }
 
+/// A release or a hand-over under way leaves no lease that has to expire.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_released_or_handed_over_is_not_abandoned() {
+    let server = Fake::new();
+    let locks = LocalQueue::new(Arc::new(server.clone()));
+    let first = locks.lock("k").await.unwrap();
+    let next = start(&locks, AcquireRequest::new(key()));
+    settle().await;
+    server.state().delay = secs(1);
+    let end = async |guard: LockGuard| {
+        assert!(!server.control().is_lost_or_abandoned());
+        drop(guard);
+        settle().await;
+        assert!(server.control().is_over(), "its request is under way");
+        assert!(!server.control().is_lost_or_abandoned());
+    };
+    end(first).await;
+    end(next.await.unwrap()).await;
+    assert_eq!(server.releases(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_left_is_abandoned_at_once() {
+    let ways: [fn(LockGuard); 2] = [LockGuard::abandon, |guard| {
+        drop(guard.into_ticket().unwrap());
+    }];
+    for leave in ways {
+        let locks = Fake::new();
+        locks.state().adopts = true;
+        let guard = locks.lock("k").await.unwrap();
+        let _signal = guard.lost();
+        leave(guard);
+        assert!(locks.control().is_lost_or_abandoned());
+    }
+    let locks = Fake::new();
+    let _guard = locks.lock("k").await.unwrap();
+    locks.control().lose(LostReason::Broken);
+    assert!(locks.control().is_lost_or_abandoned());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_check_renews_now() {
     let locks = Fake::new();
