@@ -281,16 +281,24 @@ impl From<ClientError> for EtcdFailure {
     }
 }
 
+impl EtcdFailure {
+    /// The error of a request that acquires and releases no lock, whatever became of it.
+    pub(crate) fn with_known_outcome(self) -> Error {
+        let error = Error::new(self.kind(), self.to_string());
+        match self {
+            Self::Client(source) | Self::Full(source) => error.with_source(source),
+            _ => error,
+        }
+    }
+}
+
 impl From<EtcdFailure> for Error {
     fn from(failure: EtcdFailure) -> Self {
-        let error = Self::new(failure.kind(), failure.to_string());
-        let error = match failure.is_ambiguous() {
+        let is_ambiguous = failure.is_ambiguous();
+        let error = failure.with_known_outcome();
+        match is_ambiguous {
             true => error.with_unknown_outcome(),
             false => error,
-        };
-        match failure {
-            EtcdFailure::Client(source) | EtcdFailure::Full(source) => error.with_source(source),
-            _ => error,
         }
     }
 }

@@ -175,11 +175,12 @@ async fn attempt(
 ) -> Result<Option<LockGuard>> {
     let until = budget.step();
     let granted = replied(request, budget, until, store.lease_for(request, until)).await;
-    let Some(server_lease) = granted else {
-        // A lease without a key holds no lock: the outcome is known without a reply.
-        return Err(budget.unserved(SILENT));
+    // A lease without a key holds no lock: the outcome is known without a reply.
+    let server_lease = match granted {
+        Some(granted) => granted.map_err(EtcdFailure::with_known_outcome)?,
+        None => return Err(budget.unserved(SILENT)),
     };
-    let lease = EtcdLease::new(store, request, store.engine.lease_id(), Some(server_lease?));
+    let lease = EtcdLease::new(store, request, store.engine.lease_id(), Some(server_lease));
     let armed: Arc<dyn Lease> = Arc::<EtcdLease>::clone(&lease);
     let pending = store.engine.pending(request.key(), armed, request.ttl());
     let attempt = EtcdAttempt {

@@ -9,8 +9,8 @@ use polylock_etcd::EtcdConfig;
 use tokio::time::timeout;
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, acquire, assert_error, granted, loss, ms, open, release,
-    request, token, until, waiting,
+    EtcdOptions, EtcdServer, Place, SOON, acquire, assert_error, config, granted, is_grant, loss,
+    ms, open, release, request, token, until, waiting,
 };
 
 /// A replaced leader acknowledges keep-alives until it notices; that extends no lock for longer than
@@ -110,6 +110,24 @@ async fn without_a_majority_no_client_holds_or_is_granted_a_lock() {
     assert_error(&locks, &short, ErrorKind::Unavailable).await;
     others().for_each(|server| server.restart());
     release(acquire(&locks, "a").await).await;
+}
+
+/// A lease of etcd without a key holds no lock: nothing can have been acquired, whatever became of the request.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquisition_that_gets_no_lease_has_a_known_outcome() {
+    let place = Place::new().await;
+    let behind = config(&[place.counter().port()], place.prefix());
+    let locks = open(behind.with_timeout(ms(500)).expect("it is in range")).await;
+    let no_leader = "etcdserver: no leader";
+    place.counter().refuse(is_grant, "14", no_leader);
+    let once = request("a").with_wait(Wait::Never);
+    // The reply to the last retry may be late.
+    until("an acquisition is refused", async || {
+        let error = assert_error(&*locks, &once, ErrorKind::Unavailable).await;
+        assert!(!error.is_outcome_unknown(), "{error}");
+        error.message().contains(no_leader)
+    })
+    .await;
 }
 
 /// The place of the leader, and its id.

@@ -42,8 +42,8 @@ struct Shared {
     pass: watch::Sender<()>,
     /// The calls that a full database refuses, and whether it is full.
     quota: Mutex<Option<(Matches, bool)>>,
-    /// The transactions that the user has no right to.
-    denied: Mutex<Option<Matches>>,
+    /// The calls that are refused, with the code of gRPC and the message.
+    refused: Mutex<Option<(Matches, &'static str, &'static str)>>,
 }
 
 /// Whether a call is held, by its path and the kind of its transaction.
@@ -94,7 +94,7 @@ impl GrpcProxy {
             next: Mutex::default(),
             pass: watch::channel(()).0,
             quota: Mutex::default(),
-            denied: Mutex::default(),
+            refused: Mutex::default(),
         });
         let (end, ended) = tokio::sync::oneshot::channel();
         let (started, port) = std::sync::mpsc::channel();
@@ -166,7 +166,12 @@ impl GrpcProxy {
 
     /// Refuses transactions that match and have no planned fault, as those of a user without the right.
     pub(crate) fn deny(&self, matches: Matches) {
-        *self.shared.denied.lock().expect("no panic") = Some(matches);
+        self.refuse(matches, "7", "etcdserver: permission denied");
+    }
+
+    /// Refuses calls that match and have no planned fault, with a code of gRPC.
+    pub(crate) fn refuse(&self, matches: Matches, code: &'static str, message: &'static str) {
+        *self.shared.refused.lock().expect("no panic") = Some((matches, code, message));
     }
 
     pub(crate) fn is_holding(&self) -> bool {
@@ -238,11 +243,15 @@ async fn pass(
         if let Some(mut pass) = shared.held(&path, None) {
             drop(pass.changed().await);
         }
+        if let Some((code, message)) = shared.refusal(&path, None) {
+            // An answer before its end would break the request.
+            request.into_body().collect().await?;
+            return refusal(code, message);
+        }
         let Some(was_full) = shared.reaches_quota(&path, None) else {
             return send(&mut sender, request.map(BodyExt::boxed)).await;
         };
         if was_full {
-            // An answer before its end would break the request.
             request.into_body().collect().await?;
         } else {
             let executed = send(&mut sender, request.map(BodyExt::boxed)).await?;
@@ -262,8 +271,10 @@ async fn pass(
     let kind = TxnRequest::decode(bytes.slice(5..))?.kind();
     shared.note(&path, kind);
     let fault = shared.fault(kind);
-    if fault.is_none() && shared.is_denied(&path, kind) {
-        return refusal("7", "etcdserver: permission denied");
+    if fault.is_none()
+        && let Some((code, message)) = shared.refusal(&path, kind)
+    {
+        return refusal(code, message);
     }
     if fault.is_none()
         && let Some(mut pass) = shared.held(&path, kind)
@@ -350,9 +361,11 @@ impl Shared {
         matches(path, kind).then(|| std::mem::replace(is_full, true))
     }
 
-    fn is_denied(&self, path: &str, kind: Option<Request>) -> bool {
-        let denied = self.denied.lock().expect("no panic");
-        denied.is_some_and(|matches| matches(path, kind))
+    /// The code and the message of a call that is refused.
+    fn refusal(&self, path: &str, kind: Option<Request>) -> Option<(&'static str, &'static str)> {
+        let refused = self.refused.lock().expect("no panic");
+        let (matches, code, message) = (*refused)?;
+        matches(path, kind).then_some((code, message))
     }
 
     /// The fate of a request.
