@@ -69,8 +69,8 @@ impl Actor {
                 if !self.is_over {
                     self.undo(&key, is_shared).await;
                 }
-                // A pooler or a proxy has switched to another server.
-                self.is_over |= failure.is_late();
+                // A pooler or a proxy has switched to another session or server.
+                self.is_over |= failure.is_late() || matches!(failure.cause, SqlCause::Config(_));
                 drop(take.reply.send(Err(failure)));
             }
         }

@@ -249,9 +249,12 @@ impl Actor {
     /// Sends a heartbeat, which also shows that the server is alive, and still the primary.
     pub(super) async fn probe(&mut self) {
         self.probed = Instant::now();
-        match self.ask(|it| &it.probe, &Args::new()).await {
+        let args = Args::new()
+            .with(Args::SESSION, self.number)
+            .with(Args::SESSION_ID, &self.handle.id.as_bytes()[..]);
+        match self.ask(|it| &it.probe, &args).await {
             Ok(answer) if answer.int(0) != Some(self.number) => {
-                tracing::error!("a transaction pooler is in the path, and has taken the session");
+                tracing::error!("a pooler or a proxy in the path has moved the session");
                 self.is_over = true;
             }
             Ok(answer) if !self.was_read_only && answer.last_int(READ_ONLY_IN_PROBE) == Some(1) => {

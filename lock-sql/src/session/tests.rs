@@ -196,10 +196,31 @@ async fn a_connection_that_a_proxy_has_moved_is_granted_no_lock() {
         actor.connection = Some(moved);
         let taken = take(&mut actor, &here, Wait::Never, None).await;
         let failure = taken.err().expect("it is not granted");
-        let is_late = failure.is_late() && actor.is_over;
-        assert_eq!(is_late, mode == "row", "{}", failure.cause);
+        assert_eq!(failure.is_late(), mode == "row", "{}", failure.cause);
+        assert!(actor.is_over, "the next request has another session");
         let guard = here.acquire(&request("k", Wait::Never)).await;
         guard.expect("it is free").release().await.unwrap();
+    }
+}
+
+/// As a proxy that takes the connection of a holder to another server, where its number may be the same.
+#[tokio::test]
+async fn a_probe_finds_that_a_proxy_has_moved_the_connection() {
+    let server = MariaDbServer::shared();
+    for (mode, has_same_number) in [("row", true), ("advisory", true), ("advisory", false)] {
+        let here = open(&format!("{}?mode={mode}", server.database())).await;
+        let mut actor = actor::connect(&here.pool).await.unwrap();
+        actor.probe().await;
+        assert!(!actor.is_over, "it is the session that was opened");
+        let mut moved = crate::lock::open(&here.context.target).await.unwrap();
+        let number = Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)");
+        let number = moved.run(&number, &[]).await.unwrap().int(0).unwrap();
+        if has_same_number {
+            actor.number = number;
+        }
+        actor.connection = Some(moved);
+        actor.probe().await;
+        assert!(actor.is_over, "{mode}, the same number: {has_same_number}");
     }
 }
 

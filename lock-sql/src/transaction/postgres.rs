@@ -126,8 +126,10 @@ impl LockWaitLimit {
         match (self, db_error.class) {
             // Too short for a wait behind other waiters, whose error names no row.
             (Self::NoWait, ErrorClass::LockTimeout) => is_for_row(db_error),
-            (Self::Milliseconds(_), ErrorClass::LockTimeout) => !is_for_table(db_error),
-            // The caller's own limit for statements may be shorter.
+            // The caller's own limits may be shorter.
+            (Self::Milliseconds(most), ErrorClass::LockTimeout) => {
+                !is_for_table(db_error) && elapsed.as_millis() >= u128::from(most)
+            }
             (Self::Milliseconds(most), ErrorClass::Cancelled) => {
                 elapsed.as_millis() >= u128::from(most)
             }

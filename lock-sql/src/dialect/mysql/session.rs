@@ -190,7 +190,8 @@ fn common(
         )),
         start: server_age::texts(table),
         probe: Sql::new(format!(
-            "SELECT CAST(CONNECTION_ID() AS SIGNED), {}",
+            "SELECT CAST(IF({}, {{6}}, 0) AS SIGNED), {}",
+            is_same_session(),
             server_age::IS_READ_ONLY
         )),
         cancel: Sql::new("KILL QUERY {6}"),

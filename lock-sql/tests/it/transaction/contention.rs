@@ -15,7 +15,7 @@ on_each_server! {
     a_transaction_that_has_the_lock_keeps_others_out
     a_wait_ends_when_the_transaction_of_the_holder_does
     a_wait_has_an_end
-    waiters_of_one_row_are_all_told_that_it_is_held
+    waiters_of_one_row_all_learn_that_it_is_held
     a_row_may_be_purged_while_a_transaction_waits_for_it
     a_row_that_is_held_in_another_way_is_held
     a_rollback_to_an_earlier_savepoint_may_release_the_lock
@@ -91,7 +91,7 @@ async fn a_wait_has_an_end<S: Server>(server: S) {
 }
 
 /// PostgreSQL names the row to the first waiter only.
-async fn waiters_of_one_row_are_all_told_that_it_is_held<S: Server>(server: S) {
+async fn waiters_of_one_row_all_learn_that_it_is_held<S: Server>(server: S) {
     let mut one = server.connect().await;
     let mut tx = begin::<S>(&mut one).await;
     locks().acquire_in(&mut *tx, "k").await.unwrap();
