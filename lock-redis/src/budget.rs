@@ -54,9 +54,12 @@ impl RedisBudget {
 
     /// Max time for the confirmation of a reply that the lock is held, which a waiter asks for after its deadline.
     pub(crate) fn for_confirmation(&self, timeout: Duration) -> Duration {
-        match self.waits() {
-            true => timeout.min(REPLY_GRACE),
-            false => timeout,
+        match self.deadline.filter(|_| self.waits()) {
+            Some(deadline) => {
+                let until = deadline + REPLY_GRACE;
+                timeout.min(until.saturating_duration_since(Instant::now()))
+            }
+            None => timeout,
         }
     }
 

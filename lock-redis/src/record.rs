@@ -9,7 +9,7 @@ use redis::Value;
 use crate::error::{RedisCause, RedisFailure};
 use crate::reply;
 use crate::script::RECORD;
-use crate::server::{MAX_AGE, Server, millis};
+use crate::server::{Server, millis};
 use crate::topology::Call;
 
 /// A record with its version.
@@ -43,8 +43,7 @@ impl Server {
         get.arg(at);
         let done = self.topology.call(Call::plain(at, &get)).await;
         let done = self.explained(&[at], done).await?;
-        let within = self.timeout;
-        self.confirm_master(&done, MAX_AGE, within).await?;
+        self.confirm_read(&done).await?;
         match &done.value {
             Value::Nil => Ok(None),
             Value::BulkString(text) => match StoredRecord::decode(text) {

@@ -189,6 +189,12 @@ impl Server {
         self.topology.confirm(done, age, within).await
     }
 
+    /// Confirms the master before what it says counts. Nothing was changed, so that no outcome is unknown.
+    pub(crate) async fn confirm_read(&self, done: &Done) -> Result<(), RedisFailure> {
+        let confirmed = self.confirm_master(done, MAX_AGE, self.timeout).await;
+        confirmed.map_err(|failure| failure.cause.into())
+    }
+
     /// Acquires a free lock by plain commands. Only a grant is confirmed.
     pub(crate) async fn take(
         &self,
@@ -384,7 +390,7 @@ impl Server {
     ) -> Result<Option<reply::SeenLock>, RedisFailure> {
         let done = self.run(&INSPECT, &self.keys(key), &[], None).await?;
         let seen = reply::optional(&done.value, reply::seen)?;
-        self.confirm_master(&done, MAX_AGE, self.timeout).await?;
+        self.confirm_read(&done).await?;
         Ok(seen)
     }
 

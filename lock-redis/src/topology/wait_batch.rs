@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::connection::RedisConnection;
 use super::contract::ReplicaWait;
 use super::request;
-use crate::error::RedisFailure;
+use crate::error::{RedisCause, RedisFailure};
 use crate::locked;
 use polylock_core::engine::before;
 
@@ -50,7 +50,9 @@ impl WaitBatch {
         }
         match before(deadline, replies).await {
             Some(Ok(replies)) => replies,
-            _ => Err(connection.silent(true)),
+            // The call that has sent it was dropped: the time of the round is over.
+            Some(Err(_)) => Err(RedisCause::LateRenewal.unknown()),
+            None => Err(connection.silent(true)),
         }
     }
 
