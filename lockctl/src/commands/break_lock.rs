@@ -61,7 +61,7 @@ pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, Comm
     {
         let name = Escaped(&args.key);
         app.console.warn(format_args!(
-            "{name} got another holder just before it was broken, which has lost it"
+            "{name} was acquired by another client just before the break; that client has lost it"
         ));
     }
     report(app, args, broken.as_ref())
@@ -84,7 +84,7 @@ pub(super) fn holder_ids(info: &LockInfo) -> HolderIds {
 }
 
 /// Whether a broken lock had a holder that was not shown before. The backend breaks the lock of any holder, and
-/// another one may acquire it after the last look.
+/// another one may acquire it after the last inspection.
 pub(super) fn has_unseen_holder(broken: &LockInfo, shown: &HolderIds) -> bool {
     !holder_ids(broken).is_subset(shown)
 }

@@ -207,7 +207,7 @@ async fn break_lock(
     };
     let text = match broken {
         Ok(Some(broken)) if has_unseen_holder(&broken, &asked) => Err(format!(
-            "{name} is broken, but got another holder just before, which has lost it"
+            "{name} is broken; another client acquired it just before, and has lost it"
         )),
         Ok(Some(_)) => Ok(format!("{name} is broken")),
         Ok(None) => Ok(format!("{name} is free, nothing is broken")),
