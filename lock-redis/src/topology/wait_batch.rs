@@ -28,10 +28,10 @@ struct OpenBatch {
     connection: Arc<RedisConnection>,
     requests: Pipeline,
     /// How many requests each call has, and where their replies go.
-    calls: Vec<(usize, ReplySender)>,
+    calls: Vec<(usize, BatchReplySender)>,
 }
 
-type ReplySender = oneshot::Sender<Result<Vec<Value>, RedisFailure>>;
+type BatchReplySender = oneshot::Sender<Result<Vec<Value>, RedisFailure>>;
 
 impl WaitBatch {
     /// Sends requests together with those of other calls. Returns their replies, and last that to the `WAIT`.
@@ -61,7 +61,7 @@ impl WaitBatch {
         &self,
         connection: &Arc<RedisConnection>,
         requests: &Pipeline,
-        reply: ReplySender,
+        reply: BatchReplySender,
     ) -> bool {
         let mut open = locked(&self.0);
         let known = open
