@@ -4,11 +4,12 @@ use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
 use polylock_core::AcquireRequest;
 use polylock_core::engine::{Engine, OsEntropy, Spawn as _, VirtualClock};
 use polylock_core::layers::{Event, LocalQueue, Observe, Observer};
-use polylock_core::memory::Memory;
+use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use tokio::task::JoinHandle;
 
@@ -175,9 +176,9 @@ impl Drop for Breaks {
 }
 
 /// A lock whose last reference cannot be dropped without a panic.
-async fn breaking(store: &Memory) -> LockGuard {
+async fn breaking(store: &Memory, key: &str) -> LockGuard {
     let locks = Observe::new(Arc::new(store.client())).with_observer(Arc::new(Breaks));
-    locks.lock("breaking").await.expect("it is free")
+    locks.lock(key).await.expect("it is free")
 }
 
 /// A task whose waker releases a lock.
@@ -196,7 +197,7 @@ async fn a_destructor_that_panics_in_the_scheduler_ends_no_renewals() {
     let kept = locks.lock("kept").await.unwrap();
     let request = locks.request("short").ttl(secs(5)).manual_renewal();
     let short = request.acquire().await.unwrap();
-    let breaking = breaking(&locks).await;
+    let breaking = breaking(&locks, "breaking").await;
     let waker = Waker::from(Arc::new(Releases(Mutex::new(Some(breaking)))));
     let mut signal = pin!(short.lost().into_future());
     let poll = signal.as_mut().poll(&mut Context::from_waker(&waker));
@@ -219,7 +220,7 @@ async fn a_destructor_that_panics_before_a_renewal_costs_the_others_none() {
     );
     let locks = Memory::with_engine(engine);
     let kept = locks.lock("kept").await.unwrap();
-    let breaking = breaking(&locks).await;
+    let breaking = breaking(&locks, "breaking").await;
     settle().await;
     spawn.hold_back();
     clock.suspend(secs(11));
@@ -259,4 +260,22 @@ async fn a_reader_that_cannot_be_woken_costs_the_next_one_no_grant() {
     assert!(second.is_finished(), "the second reader is not woken");
     assert!(second.await.unwrap().unwrap().is_held());
     assert!(first.await.unwrap().is_held());
+}
+
+/// Two that panic in one task would end the process.
+#[tokio::test(start_paused = true)]
+async fn destructors_that_panic_after_a_renewal_end_nothing() {
+    let locks = memory();
+    let kept = locks.lock("kept").await.unwrap();
+    let breaking = [breaking(&locks, "a").await, breaking(&locks, "b").await];
+    locks
+        .faults()
+        .plan(Request::Renew, Fault::LateReply(secs(1)));
+    while locks.faults().pending() > 0 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // The renewal under way has the last references.
+    drop(breaking);
+    tokio::time::sleep(secs(100)).await;
+    assert!(kept.is_held());
 }
