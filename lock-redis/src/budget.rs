@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use polylock_core::engine::MIN_ATTEMPT;
 use polylock_core::{AcquireRequest, Error, Wait};
 use tokio::time::Instant;
 
@@ -82,9 +83,6 @@ impl RedisBudget {
         Error::contended(self.wait)
     }
 }
-
-/// Min time of an attempt, even if the wait ends earlier.
-const MIN_ATTEMPT: Duration = Duration::from_millis(100);
 
 /// How long after the end of a wait a reply that is due, or a confirmation of the last one, may still arrive.
 const REPLY_GRACE: Duration = Duration::from_secs(1);

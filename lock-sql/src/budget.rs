@@ -2,7 +2,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use polylock_core::engine::before;
+use polylock_core::engine::{MIN_ATTEMPT, before};
 use polylock_core::{AcquireRequest, Error, ErrorKind, Result, Wait};
 use tokio::time::Instant;
 
@@ -53,7 +53,7 @@ impl SqlBudget {
     /// does not wait has no such limit here.
     pub(crate) fn limit(&self, grace: Duration) -> Option<Instant> {
         // Even a short wait gets time for one attempt.
-        let least = Instant::now() + MIN_TIME;
+        let least = Instant::now() + MIN_ATTEMPT;
         let deadline = self.deadline.filter(|_| self.wait.waits());
         deadline.map(|deadline| (deadline + grace).max(least))
     }
@@ -164,9 +164,6 @@ const REPLY_GRACE: Duration = Duration::from_secs(1);
 
 /// A poll without a reply for this long marks the server as silent.
 const POLL_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Min time of an attempt, even if the wait ends earlier.
-const MIN_TIME: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

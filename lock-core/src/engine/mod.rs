@@ -44,8 +44,7 @@ pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};
 pub use self::mutant::is_mutant;
 pub use self::queue::{Blocker, QueuePosition, Queued, queue_holders, queue_position};
 pub use self::spawn::{OnRuntime, Spawn, Task};
-pub(crate) use self::time_budget::MIN_ATTEMPT;
-pub use self::time_budget::TimeBudget;
+pub use self::time_budget::{MIN_ATTEMPT, TimeBudget};
 pub use crate::lease::{renewal_interval, renewal_timeout};
 
 /// Time, randomness, the renewal scheduler and background work, for one backend. For implementors.

@@ -132,8 +132,8 @@ impl TimeBudget {
     }
 }
 
-/// Min time of an attempt, even if the wait ends earlier.
-pub(crate) const MIN_ATTEMPT: Duration = Duration::from_millis(100);
+/// Min time of an attempt, even if the wait ends earlier: 100 ms.
+pub const MIN_ATTEMPT: Duration = Duration::from_millis(100);
 
 /// A queue entry that blocks others is removed in one round trip, or in the background.
 const MAX_UNDO: Duration = Duration::from_secs(1);

@@ -377,13 +377,18 @@ async fn a_guard_that_is_dropped_long_after_its_loss_makes_no_outage_of_contenti
     assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_short_wait_has_time_for_one_attempt() {
+/// A queue before a server that answers after 60 ms.
+fn slow_queue() -> LocalQueue {
     let slow = Wrapper::new(&memory(), |inner, request| async move {
         tokio::time::sleep(millis(60)).await;
         inner.acquire(&request).await
     });
-    let locks = LocalQueue::new(Arc::new(slow));
+    LocalQueue::new(Arc::new(slow))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_wait_has_time_for_one_attempt() {
+    let locks = slow_queue();
     let short = || locks.lock_within("k", millis(50));
     let (first, behind) = tokio::join!(short(), short());
     assert!(first.unwrap().is_held());
@@ -394,11 +399,7 @@ async fn a_short_wait_has_time_for_one_attempt() {
 /// Also behind a holder of this process that releases to the server.
 #[tokio::test(start_paused = true)]
 async fn a_short_wait_after_a_local_holder_has_time_for_one_attempt() {
-    let slow = Wrapper::new(&memory(), |inner, request| async move {
-        tokio::time::sleep(millis(60)).await;
-        inner.acquire(&request).await
-    });
-    let locks = LocalQueue::new(Arc::new(slow));
+    let locks = slow_queue();
     let held = locks.lock("k").await.unwrap();
     // No lease is handed over to another ttl.
     let request = AcquireRequest::new(key()).with_ttl(secs(7));
