@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use polylock_core::engine::Moment;
+use polylock_core::engine::{MIN_ATTEMPT, Moment};
 use polylock_core::{
     AcquireRequest, Error, ErrorKind, FencingToken, Grant, Lease, LockGuard, Mode, Result,
 };
 
 use super::QuorumClient;
 use super::lease::{QuorumAcquisition, QuorumLease};
-use super::node::{Quorum, QuorumNode, await_rest};
+use super::node::{NodeReplies, Quorum, QuorumNode, await_rest};
 use super::token::{Agreement, proposal};
 use super::votes::{Decision, Vote, Votes};
 use crate::budget::RedisBudget;
@@ -46,7 +46,8 @@ impl QuorumClient {
             // Armed before the first request.
             let lease: Arc<dyn Lease> = Arc::new(QuorumLease(Arc::clone(&attempt)));
             let pending = quorum.engine.pending(request.key(), lease, request.ttl());
-            let Some(outcome) = backoff.bound(attempt.ask_for_votes()).await else {
+            let votes = attempt.ask_for_votes(backoff.clock_grace(request.ttl()));
+            let Some(outcome) = backoff.bound(votes).await else {
                 return Err(backoff.unanswered());
             };
             match outcome {
@@ -113,6 +114,8 @@ enum QuorumOutcome {
 struct VoteRound {
     votes: Votes,
     agreement: Agreement,
+    /// The largest token on record at a node that has refused.
+    last_of_others: u64,
     next: Option<Duration>,
     failures: Vec<RedisFailure>,
     rejoining: Vec<String>,
@@ -124,7 +127,7 @@ impl QuorumAcquisition {
     /// # Cancel safety
     ///
     /// The lease releases every vote that was granted.
-    async fn ask_for_votes(self: &Arc<Self>) -> QuorumOutcome {
+    async fn ask_for_votes(self: &Arc<Self>, clock_grace: Duration) -> QuorumOutcome {
         let (quorum, proposal) = (&*self.quorum, proposal());
         let sent = quorum.engine.now();
         let mut answers = quorum.ask(|node| {
@@ -138,6 +141,7 @@ impl QuorumAcquisition {
         let mut round = VoteRound {
             votes: Votes::new(quorum.len()),
             agreement: Agreement::new(quorum.len(), 0),
+            last_of_others: 0,
             next: None,
             failures: Vec::new(),
             rejoining: Vec::new(),
@@ -148,6 +152,14 @@ impl QuorumAcquisition {
             round.count(&quorum.nodes[node], vote);
         }
         if round.votes.election() == Decision::Yes {
+            // The clocks of all voters are behind the one of this client. If they have forgotten their
+            // last token as well, another node may know it.
+            if round.agreement.token < proposal {
+                round
+                    .count_rest(&quorum.nodes, &mut answers, clock_grace)
+                    .await;
+                round.agreement.overtaken(round.last_of_others);
+            }
             // Slow nodes vote in the background, in case other nodes fail later. A shutdown waits for
             // requests that may still write the lock to a node.
             if !answers.is_empty() {
@@ -163,12 +175,7 @@ impl QuorumAcquisition {
         }
         // Waits briefly for replies that are about to arrive, to avoid releases with an unknown outcome.
         let grace = quorum.engine.now().since(sent) + GRACE;
-        let rest = async {
-            while let Some((node, vote)) = answers.next().await {
-                round.count(&quorum.nodes[node], vote);
-            }
-        };
-        let _is_complete = tokio::time::timeout(grace, rest).await;
+        round.count_rest(&quorum.nodes, &mut answers, grace).await;
         if round.votes.election() == Decision::No {
             let (next, is_held) = (round.next, round.votes.is_held());
             return QuorumOutcome::Lost { next, is_held };
@@ -182,16 +189,37 @@ impl QuorumAcquisition {
 /// Negligible, but longer than the reply of a fast node takes.
 const GRACE: Duration = Duration::from_millis(2);
 
+/// How long an acquisition waits at most for the other nodes if the clocks of its voters are behind.
+const CLOCK_GRACE: Duration = Duration::from_millis(500);
+
 impl VoteRound {
+    /// Counts the replies that arrive within the limit.
+    async fn count_rest(
+        &mut self,
+        nodes: &[Arc<QuorumNode>],
+        answers: &mut NodeReplies<Result<Vote, RedisFailure>>,
+        limit: Duration,
+    ) {
+        let rest = async {
+            while let Some((node, vote)) = answers.next().await {
+                self.count(&nodes[node], vote);
+            }
+        };
+        let _is_complete = tokio::time::timeout(limit, rest).await;
+    }
+
     fn count(&mut self, node: &QuorumNode, vote: Result<Vote, RedisFailure>) {
         self.votes.add(match vote {
             Ok(Vote::Granted(_)) => Some(true),
-            Ok(Vote::Held(_)) => Some(false),
+            Ok(Vote::Held { .. }) => Some(false),
             Ok(Vote::Rejoining(_)) | Err(_) => None,
         });
         match vote {
             Ok(Vote::Granted(token)) => self.agreement.recorded(node.number, token),
-            Ok(Vote::Held(left)) => self.next = self.next.max(left),
+            Ok(Vote::Held { left, last }) => {
+                self.next = self.next.max(left);
+                self.last_of_others = self.last_of_others.max(last);
+            }
             Ok(Vote::Rejoining(left)) => {
                 let text = "may have restarted and does not vote for another";
                 self.rejoining
@@ -225,6 +253,17 @@ impl QuorumBackoff {
     /// Whether the last attempt lost to other clients.
     fn has_lost(&self) -> bool {
         self.error.kind() == ErrorKind::Contended
+    }
+
+    /// How long an attempt may wait for the other nodes if the clocks of its voters are behind. It leaves
+    /// time for the agreement.
+    fn clock_grace(&self, ttl: Duration) -> Duration {
+        let longest = CLOCK_GRACE.min(ttl / 4);
+        if !self.budget.waits() {
+            return longest;
+        }
+        let left = self.budget.left(2 * longest).max(MIN_ATTEMPT);
+        longest.min(left / 2)
     }
 
     /// Bounds an attempt by the deadline, and by a little more if the last one lost.

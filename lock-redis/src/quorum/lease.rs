@@ -259,7 +259,11 @@ mod tests {
         let states = NodeStates::new(3);
         states.voted(0, &Ok(Vote::Granted(1)));
         states.voted(1, &Err(RedisCause::LateRenewal.unknown()));
-        states.voted(2, &Ok(Vote::Held(None)));
+        let refused = Vote::Held {
+            left: None,
+            last: 0,
+        };
+        states.voted(2, &Ok(refused));
         assert_eq!(states.open(), [true, true, false]);
         states.released(0, &Ok(Released::Clean));
         assert_eq!(states.votes().verdict(), Decision::Open);

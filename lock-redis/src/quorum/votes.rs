@@ -120,8 +120,13 @@ impl Votes {
 pub(super) enum Vote {
     /// With this token.
     Granted(u64),
-    /// By another holder, for at most this long unless it is renewed.
-    Held(Option<Duration>),
+    /// By another holder.
+    Held {
+        /// For at most this long unless it is renewed.
+        left: Option<Duration>,
+        /// The last token that the node has on record; 0 if it has none.
+        last: u64,
+    },
     /// The node may have restarted and forgotten a holder, and does not vote for this long.
     Rejoining(Duration),
 }
@@ -153,12 +158,19 @@ impl QuorumNode {
             return reply::token(reply).map(Vote::Granted);
         };
         match &parts[..] {
-            [word, Value::Int(left)] if reply::text(word) == Some("held") => {
-                let left = u64::try_from(*left).ok();
-                Ok(Vote::Held(left.map(Duration::from_millis)))
+            [word, Value::Int(left), last] if reply::text(word) == Some("held") => {
+                let left = u64::try_from(*left).ok().map(Duration::from_millis);
+                let Value::Int(last) = last else {
+                    return Err(reply::strange(reply));
+                };
+                let last = u64::try_from(*last).map_err(|_| reply::strange(reply))?;
+                Ok(Vote::Held { left, last })
             }
             // The release of this acquisition arrived first: the node cannot vote for it any more.
-            [word, _] if reply::text(word) == Some("gone") => Ok(Vote::Held(None)),
+            [word, _] if reply::text(word) == Some("gone") => Ok(Vote::Held {
+                left: None,
+                last: 0,
+            }),
             [word, run] if reply::text(word) == Some("rejoining") => {
                 let run = reply::text(run).ok_or_else(|| reply::strange(reply))?;
                 self.saw(run, Duration::ZERO);

@@ -7,7 +7,7 @@
 --       server that may vote, or nothing for any, of a waiter "<claim for ms>|<name of the waiter>",
 --       and the time of the server (ms) after which nobody waits for the reply.
 -- Gives the token; else what is in the way: rejoining, with the run of the server; gone; late, with
--- the time of the server; held, with the ms until it expires.
+-- the time of the server; held, with the ms until it expires and the last token of this node.
 local id, label, mode, ttl = ARGV[2], string.sub(ARGV[3], 34), ARGV[4], tonumber(ARGV[5])
 local proposal, elder, limit = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[9])
 local claim, waiter = string.match(ARGV[8], '^(%d+)|(.*)$')
@@ -44,7 +44,7 @@ end
 -- A waiting writer keeps new readers out.
 local until_, claimant = string.match(call('HGET', NOTES, 'claim') or '', '^(%d+)|(.*)$')
 if mode == 's' and until_ and tonumber(until_) > now() then
-  return {'held', tonumber(until_) - now()}
+  return {'held', tonumber(until_) - now(), last}
 end
 if admits(mode) then
   if claimant and claimant == waiter then
@@ -63,4 +63,4 @@ if held() == 's' and mode == 'x' and claim then
   call('HSET', NOTES, 'claim', string.format('%.0f|%s', now() + tonumber(claim), waiter))
   keep_notes(tonumber(claim))
 end
-return {'held', free_in()}
+return {'held', free_in(), last}

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_testkit::proxy::{Direction, Proxy};
 use lock_testkit::servers::{Fsync, RedisNodes, RedisOptions, RedisServer};
 use polylock_core::layers::LocalQueue;
 use polylock_core::{DistributedLock, ErrorKind, LostReason};
 use tokio::time::Instant;
 
-use super::nodes::open;
+use super::nodes::{PATIENT, config, holders, open};
 use super::support::{
-    SOON, TTL, acquire, assert_error, assert_refused, assert_took, lease, loss_by_renewal, ms,
-    once, release, request, start, stays_held, take, to, token, until, within,
+    SOON, TTL, acquire, all_voted, assert_error, assert_refused, assert_took, lease,
+    loss_by_renewal, ms, once, release, request, start, stays_held, take, to, token, until, within,
 };
 use crate::support::waiting;
 
@@ -179,6 +180,40 @@ async fn restart_two_and_set_their_clocks(seconds: i64) {
     let next = acquire(&other, &within(request("a"), TIMEOUT)).await;
     assert!(token(&next) > token(&guard));
     release(next).await;
+}
+
+/// The third node is slow, and remembers a token that a clock as late as theirs does not reach.
+#[tokio::test(flavor = "multi_thread")]
+async fn voters_that_forget_and_are_late_ask_the_one_that_remembers() {
+    for still_held in [false, true] {
+        let nodes = RedisNodes::start(3, &RedisOptions::new().with_clock());
+        let locks = open(to(&nodes)).await;
+        let guard = acquire(&locks, &lease("a").with_ttl(SOON * 6)).await;
+        let last = token(&guard);
+        all_voted(&nodes, "a").await;
+        if !still_held {
+            release(guard).await;
+            until("no node has it", || all_released(&nodes)).await;
+        }
+        for node in nodes.iter().take(2) {
+            node.command(&["FLUSHALL"]);
+            node.set_clock_offset(-3_600);
+        }
+        let slow = Proxy::start(nodes[2].port());
+        slow.set_latency(Direction::Both, ms(50));
+        let ports = [nodes[0].port(), nodes[1].port(), slow.port()];
+        let next = take(&open(config(ports, PATIENT)).await, "a").await;
+        assert!(
+            token(&next) > last,
+            "held by the third node: {still_held}; {} after {last}",
+            token(&next)
+        );
+        release(next).await;
+    }
+}
+
+fn all_released(nodes: &[RedisServer]) -> bool {
+    nodes.iter().all(|node| holders(node, "a") == 0)
 }
 
 /// Why there is a delay: without one, the same history has two holders.

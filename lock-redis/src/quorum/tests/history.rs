@@ -181,7 +181,7 @@ impl History {
                         attempt.agreement.recorded(node, token);
                         Some(true)
                     }
-                    Some(Vote::Held(_)) => Some(false),
+                    Some(Vote::Held { .. }) => Some(false),
                     Some(Vote::Rejoining(_)) | None => None,
                 });
                 match attempt.votes.election() {

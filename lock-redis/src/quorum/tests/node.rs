@@ -31,9 +31,15 @@ impl Node {
         if now < self.votes_from {
             return Vote::Rejoining(Duration::ZERO);
         }
-        let is_free = shared || self.holders.is_empty();
-        if self.gone.contains(&id) || self.owner == id || !is_free {
-            return Vote::Held(None);
+        if self.gone.contains(&id) || self.owner == id {
+            return Vote::Held {
+                left: None,
+                last: 0,
+            };
+        }
+        if !shared && !self.holders.is_empty() {
+            let (left, last) = (None, self.last);
+            return Vote::Held { left, last };
         }
         self.holders.push((id, until));
         let clock = self.clock.map_or(0, |ahead| now * 1_000 + ahead);

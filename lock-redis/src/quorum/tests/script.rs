@@ -31,15 +31,16 @@ fn the_model_answers_as_the_scripts_do() {
             match random.below(3) {
                 0 if !is_holder && !beside_writer => {
                     let vote = match model.vote(id, shared, 0, 1) {
-                        Vote::Granted(token) => Some(token),
-                        Vote::Held(_) | Vote::Rejoining(_) => None,
+                        Vote::Granted(token) => Ok(token),
+                        Vote::Held { last, .. } => Err(last),
+                        Vote::Rejoining(_) => unreachable!("it has not restarted"),
                     };
                     let by_script = scripts.vote(id, shared);
                     assert_eq!(
                         by_script, vote,
                         "vote({id}, shared: {shared}) by script and model, step {step} of seed {seed}"
                     );
-                    if let Some(token) = vote {
+                    if let Ok(token) = vote {
                         (granted, last) = (granted + 1, token);
                         holders.push(id);
                     }
@@ -106,16 +107,20 @@ impl<'a> Scripts<'a> {
 const RETENTION: &str = "3600000";
 
 impl Scripts<'_> {
-    /// The token, if the id gets the vote, alone or as a reader.
-    fn vote(&self, id: u64, shared: bool) -> Option<u64> {
+    /// The token, if the id gets the vote, alone or as a reader; else the last token of the node, or 0
+    /// if the id has ended.
+    fn vote(&self, id: u64, shared: bool) -> Result<u64, u64> {
         let (id, mode) = (hex(id), if shared { "s" } else { "x" });
         let holder = format!("{id}|");
         let limit = "9e15";
         let args = [RETENTION, &id, &holder, mode, "60000", "0", "", "", limit];
-        let Reply::Integer(token) = self.eval(&VOTE, &args) else {
-            return None;
-        };
-        Some(self.after_base(token))
+        match self.eval(&VOTE, &args) {
+            Reply::Integer(token) => Ok(self.after_base(token)),
+            refused => match refused.items()[..] {
+                [_, _, Reply::Integer(last)] => Err(self.after_base(last)),
+                _ => Err(0),
+            },
+        }
     }
 
     fn raise(&self, id: u64, token: u64, shared: bool) -> Raised {
