@@ -114,7 +114,7 @@ enum QuorumOutcome {
 struct VoteRound {
     votes: Votes,
     agreement: Agreement,
-    /// The largest token on record at a node that has refused.
+    /// The largest token on record at a node that has not voted for this attempt.
     last_of_others: u64,
     next: Option<Duration>,
     failures: Vec<RedisFailure>,
@@ -152,11 +152,13 @@ impl QuorumAcquisition {
             round.count(&quorum.nodes[node], vote);
         }
         if round.votes.election() == Decision::Yes {
-            // The clocks of all voters are behind the one of this client. If they have forgotten their
-            // last token as well, another node may know it.
-            if round.agreement.token < proposal {
+            // The clocks of all voters are behind the one of this client. If the voters have forgotten
+            // their last token as well, another node may know it.
+            if round.is_behind(proposal) {
+                let left = clock_grace.saturating_sub(quorum.engine.now().since(sent));
+                let in_doubt = |round: &VoteRound| round.is_behind(proposal);
                 round
-                    .count_rest(&quorum.nodes, &mut answers, clock_grace)
+                    .count_rest(&quorum.nodes, &mut answers, left, in_doubt)
                     .await;
                 round.agreement.overtaken(round.last_of_others);
             }
@@ -175,7 +177,9 @@ impl QuorumAcquisition {
         }
         // Waits briefly for replies that are about to arrive, to avoid releases with an unknown outcome.
         let grace = quorum.engine.now().since(sent) + GRACE;
-        round.count_rest(&quorum.nodes, &mut answers, grace).await;
+        round
+            .count_rest(&quorum.nodes, &mut answers, grace, |_| true)
+            .await;
         if round.votes.election() == Decision::No {
             let (next, is_held) = (round.next, round.votes.is_held());
             return QuorumOutcome::Lost { next, is_held };
@@ -189,19 +193,27 @@ impl QuorumAcquisition {
 /// Negligible, but longer than the reply of a fast node takes.
 const GRACE: Duration = Duration::from_millis(2);
 
-/// How long an acquisition waits at most for the other nodes if the clocks of its voters are behind.
+/// How long an attempt waits at most for the other nodes if the clocks of its voters are behind.
 const CLOCK_GRACE: Duration = Duration::from_millis(500);
 
 impl VoteRound {
-    /// Counts the replies that arrive within the limit.
+    /// Whether the clock of the client is ahead of all tokens that nodes have told.
+    fn is_behind(&self, proposal: u64) -> bool {
+        self.agreement.token.max(self.last_of_others) < proposal
+    }
+
+    /// Counts the replies that arrive within the limit, as long as they are needed.
     async fn count_rest(
         &mut self,
         nodes: &[Arc<QuorumNode>],
         answers: &mut NodeReplies<Result<Vote, RedisFailure>>,
         limit: Duration,
+        are_needed: impl Fn(&Self) -> bool,
     ) {
         let rest = async {
-            while let Some((node, vote)) = answers.next().await {
+            while are_needed(self)
+                && let Some((node, vote)) = answers.next().await
+            {
                 self.count(&nodes[node], vote);
             }
         };
@@ -212,7 +224,7 @@ impl VoteRound {
         self.votes.add(match vote {
             Ok(Vote::Granted(_)) => Some(true),
             Ok(Vote::Held { .. }) => Some(false),
-            Ok(Vote::Rejoining(_)) | Err(_) => None,
+            Ok(Vote::Rejoining { .. }) | Err(_) => None,
         });
         match vote {
             Ok(Vote::Granted(token)) => self.agreement.recorded(node.number, token),
@@ -220,7 +232,8 @@ impl VoteRound {
                 self.next = self.next.max(left);
                 self.last_of_others = self.last_of_others.max(last);
             }
-            Ok(Vote::Rejoining(left)) => {
+            Ok(Vote::Rejoining { left, last }) => {
+                self.last_of_others = self.last_of_others.max(last);
                 let text = "may have restarted and does not vote for another";
                 self.rejoining
                     .push(format!("{} {text} {left:?}", node.name));
@@ -255,8 +268,8 @@ impl QuorumBackoff {
         self.error.kind() == ErrorKind::Contended
     }
 
-    /// How long an attempt may wait for the other nodes if the clocks of its voters are behind. It leaves
-    /// time for the agreement.
+    /// How long after its begin an attempt may still wait for the other nodes if the clocks of its voters
+    /// are behind. It leaves time for the agreement.
     fn clock_grace(&self, ttl: Duration) -> Duration {
         let longest = CLOCK_GRACE.min(ttl / 4);
         if !self.budget.waits() {

@@ -52,9 +52,10 @@ pub(crate) use self::votes::is_too_few;
 /// the same rate within the margin of the lease, and do not jump. No master votes after it has forgotten
 /// a holder: see [`with_rejoin_delay`](RedisConfig::with_rejoin_delay). A fencing token is larger than
 /// that of every earlier holder as long as a majority remembers it, or the clock of one of the voters is
-/// not behind. If the clocks of all voters are more than 100 ms behind the one of the client, it waits
-/// up to 500 ms (at most a quarter of the ttl and half of the time that is left to wait) for the other
-/// nodes, and continues the tokens that these remember.
+/// not behind it. If the clocks of all voters are more than 100 ms behind the one of the client, the voters
+/// may have forgotten a larger token. The client then waits for the other nodes, up to 500 ms after its
+/// request (at most a quarter of the ttl and half of the wait that is left), and continues the tokens of
+/// those that reply.
 ///
 /// # Examples
 ///

@@ -124,11 +124,16 @@ pub(super) enum Vote {
     Held {
         /// For at most this long unless it is renewed.
         left: Option<Duration>,
+        /// The last token that the node has on record; 0 if it has none or does not say.
+        last: u64,
+    },
+    /// The node may have restarted and forgotten a holder, and does not vote yet.
+    Rejoining {
+        /// For this long.
+        left: Duration,
         /// The last token that the node has on record; 0 if it has none.
         last: u64,
     },
-    /// The node may have restarted and forgotten a holder, and does not vote for this long.
-    Rejoining(Duration),
 }
 
 impl QuorumNode {
@@ -158,11 +163,8 @@ impl QuorumNode {
             return reply::token(reply).map(Vote::Granted);
         };
         match &parts[..] {
-            [word, Value::Int(left), last] if reply::text(word) == Some("held") => {
+            [word, Value::Int(left), Value::Int(last)] if reply::text(word) == Some("held") => {
                 let left = u64::try_from(*left).ok().map(Duration::from_millis);
-                let Value::Int(last) = last else {
-                    return Err(reply::strange(reply));
-                };
                 let last = u64::try_from(*last).map_err(|_| reply::strange(reply))?;
                 Ok(Vote::Held { left, last })
             }
@@ -171,11 +173,13 @@ impl QuorumNode {
                 left: None,
                 last: 0,
             }),
-            [word, run] if reply::text(word) == Some("rejoining") => {
+            [word, run, Value::Int(last)] if reply::text(word) == Some("rejoining") => {
                 let run = reply::text(run).ok_or_else(|| reply::strange(reply))?;
+                let last = u64::try_from(*last).map_err(|_| reply::strange(reply))?;
                 self.saw(run, Duration::ZERO);
                 self.watch();
-                Ok(Vote::Rejoining(self.rejoins_in()))
+                let left = self.rejoins_in();
+                Ok(Vote::Rejoining { left, last })
             }
             _ => Err(reply::strange(reply)),
         }

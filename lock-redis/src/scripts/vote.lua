@@ -6,18 +6,20 @@
 -- ARGV: retention of TOKENS (ms), id, "<id>|<label>", mode, ttl (ms), proposed token, the run of the
 --       server that may vote, or nothing for any, of a waiter "<claim for ms>|<name of the waiter>",
 --       and the time of the server (ms) after which nobody waits for the reply.
--- Gives the token; else what is in the way: rejoining, with the run of the server; gone; late, with
--- the time of the server; held, with the ms until it expires and the last token of this node.
+-- Gives the token; else what is in the way: rejoining, with the run of the server and the last token of
+-- this node; gone; late, with the time of the server; held, with the ms until it expires and the last token.
 local id, label, mode, ttl = ARGV[2], string.sub(ARGV[3], 34), ARGV[4], tonumber(ARGV[5])
 local proposal, elder, limit = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[9])
 local claim, waiter = string.match(ARGV[8], '^(%d+)|(.*)$')
+local last, owner = string.match(call('GET', TOKENS) or '', '^(%d+)|(.*)$')
+last = tonumber(last) or 0
 
 -- A server that has restarted may have forgotten for whom it voted. Its run shows that, its uptime
 -- does not: that follows a clock that steps.
 if elder ~= '' then
   local run = string.match(call('INFO', 'server'), 'run_id:(%x+)')
   if run ~= elder then
-    return {'rejoining', run}
+    return {'rejoining', run, last}
   end
 end
 
@@ -25,8 +27,6 @@ end
 if call('HGET', NOTES, 'g:' .. id) then
   return {'gone', 0}
 end
-local last, owner = string.match(call('GET', TOKENS) or '', '^(%d+)|(.*)$')
-last = tonumber(last) or 0
 if is_holder(id) then
   extend(id, ttl)
   local note = call('HGET', NOTES, 'h:' .. id)

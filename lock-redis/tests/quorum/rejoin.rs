@@ -195,12 +195,14 @@ async fn voters_that_forget_and_are_late_ask_the_one_that_remembers() {
             release(guard).await;
             until("no node has it", || all_released(&nodes)).await;
         }
-        for node in nodes.iter().take(2) {
-            node.command(&["FLUSHALL"]);
+        for node in nodes.iter() {
             node.set_clock_offset(-3_600);
         }
+        for node in nodes.iter().take(2) {
+            node.command(&["FLUSHALL"]);
+        }
         let slow = Proxy::start(nodes[2].port());
-        slow.set_latency(Direction::Both, ms(50));
+        slow.set_latency(Direction::Both, ms(15));
         let ports = [nodes[0].port(), nodes[1].port(), slow.port()];
         let next = take(&open(config(ports, PATIENT)).await, "a").await;
         assert!(
@@ -210,6 +212,43 @@ async fn voters_that_forget_and_are_late_ask_the_one_that_remembers() {
         );
         release(next).await;
     }
+}
+
+/// It does not vote, but tells the token that it has in its file.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_rejoins_tells_the_token_that_it_remembers() {
+    let options = RedisOptions::new().with_aof(Fsync::Always).with_clock();
+    let nodes = RedisNodes::start(3, &options);
+    let locks = careful(&nodes).await;
+    grown_up(&nodes).await;
+    let guard = take(&locks, "a").await;
+    let last = token(&guard);
+    all_voted(&nodes, "a").await;
+    release(guard).await;
+    until("no node has it", || all_released(&nodes)).await;
+    assert!(locks.shutdown(SOON).await);
+    drop(locks);
+    for node in nodes.iter() {
+        node.set_clock_offset(-3_600);
+    }
+    for node in nodes.iter().take(2) {
+        let keys = node.command(&["KEYS", "*"]);
+        let keys = keys.items().iter().filter_map(|key| key.text());
+        for key in keys.filter(|key| *key != AGES) {
+            node.command(&["DEL", &key]);
+        }
+    }
+    nodes[2].restart();
+    let before = noted(&nodes[2]).map(|(run, _)| run);
+    let other = careful(&nodes).await;
+    until("the client has reached the third node", || {
+        noted(&nodes[2]).map(|(run, _)| run) != before
+    })
+    .await;
+    let next = take(&other, "a").await;
+    assert_eq!(holders(&nodes[2], "a"), 0, "it votes already");
+    assert!(token(&next) > last, "{} after {last}", token(&next));
+    release(next).await;
 }
 
 fn all_released(nodes: &[RedisServer]) -> bool {

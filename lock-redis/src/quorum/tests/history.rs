@@ -182,7 +182,7 @@ impl History {
                         Some(true)
                     }
                     Some(Vote::Held { .. }) => Some(false),
-                    Some(Vote::Rejoining(_)) | None => None,
+                    Some(Vote::Rejoining { .. }) | None => None,
                 });
                 match attempt.votes.election() {
                     Decision::Open => attempt,

@@ -29,7 +29,8 @@ impl Node {
     pub(super) fn vote(&mut self, id: u64, shared: bool, now: u64, until: u64) -> Vote {
         self.expire(now);
         if now < self.votes_from {
-            return Vote::Rejoining(Duration::ZERO);
+            let (left, last) = (Duration::ZERO, self.last);
+            return Vote::Rejoining { left, last };
         }
         if self.gone.contains(&id) || self.owner == id {
             return Vote::Held {

@@ -33,7 +33,7 @@ fn the_model_answers_as_the_scripts_do() {
                     let vote = match model.vote(id, shared, 0, 1) {
                         Vote::Granted(token) => Ok(token),
                         Vote::Held { last, .. } => Err(last),
-                        Vote::Rejoining(_) => unreachable!("it has not restarted"),
+                        Vote::Rejoining { .. } => unreachable!("it has not restarted"),
                     };
                     let by_script = scripts.vote(id, shared);
                     assert_eq!(
