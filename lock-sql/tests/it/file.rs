@@ -72,7 +72,7 @@ async fn the_file_that_took_its_place_is_used_after_that() {
 
 #[tokio::test]
 async fn locks_in_the_new_file_outlive_those_of_the_old_one() {
-    let place = Place::new();
+    let place = Place::in_memory();
     let locks = place.open().await;
     let ttl = Duration::from_secs(2);
     let old = locks.request("old").ttl(ttl).acquire().await.unwrap();

@@ -176,7 +176,7 @@ fn ctrl_z_stops_both_and_fg_lets_both_go_on() {
 fn a_command_that_slept_through_its_lease_does_not_go_on() {
     let place = Place::new();
     let script = "trap 'echo > went-on' CONT TERM; while :; do :; done";
-    let mut process = place.hold("--ttl 1s k", script);
+    let mut process = place.hold("--ttl 3s k", script);
     let command = place.pid();
     stop_both(&mut process, command);
     place.until_free("k");

@@ -131,7 +131,7 @@ fn a_loss_that_the_release_finds_counts() {
 #[test]
 fn the_loss_of_one_of_several_locks_counts() {
     let place = Place::new();
-    let process = place.holder("--ttl 1s --events events j k");
+    let process = place.holder("--ttl 3s --events events j k");
     break_lock(&place);
     process.expect(79);
     assert_eq!(place.event("lost")["keys"], json!(["k"]));
@@ -215,7 +215,7 @@ fn make_unusable(place: &Place) {
 #[test]
 fn a_long_command_keeps_its_lock_by_renewal() {
     let place = Place::new();
-    let mut process = place.hold("--ttl 1s --events events k", UNTIL_GO);
+    let mut process = place.hold("--ttl 3s --events events k", UNTIL_GO);
     process.until("five renewals", |_| {
         let events = place.events();
         let renewals = events.iter().filter(|event| event["event"] == "renewed");
@@ -226,7 +226,7 @@ fn a_long_command_keeps_its_lock_by_renewal() {
     let valid = renewed["valid_ms"].as_u64();
     assert!(
         valid > Some(500),
-        "a renewal of 1s is valid for {valid:?} ms"
+        "a renewal of 3s is valid for {valid:?} ms"
     );
     place.expect(75, "run -n k -- true");
     place.go();

@@ -25,7 +25,7 @@ fn a_waiter_is_told_the_holder() {
     let place = Place::new();
     let mut holder = place.holder("--note re\u{202e}index k");
     let pid = holder.pid().as_raw_nonzero();
-    let ended = place.expect(75, "run -w 0.6 k -- true");
+    let ended = place.expect(75, "run -w 2 k -- true");
     let lines: Vec<_> = ended.stderr.lines().collect();
     let [waiting, error, holder, hint] = lines[..] else {
         panic!("there are not four lines: {ended}");
@@ -34,7 +34,7 @@ fn a_waiter_is_told_the_holder() {
         (waiting, "lockctl: waiting for k  held by "),
         (waiting, &format!("(pid {pid}, user deploy) for ")),
         (waiting, ", note \"re\\u{202e}index\", lease ends in 2"),
-        (error, "lockctl: error: k is held (waited 6"),
+        (error, "lockctl: error: k is held (waited 2"),
         (holder, "  holder: "),
         (holder, &format!(" pid {pid} since ")),
         (holder, ", token "),
@@ -153,10 +153,10 @@ fn a_terminal_shows_a_spinner_with_the_holder() {
     let mut holder = place.holder("k");
     let pid = holder.pid().as_raw_nonzero();
     let ended = place
-        .terminal(&format!("{LOCKCTL} run -w 1 k -- true"))
+        .terminal(&format!("{LOCKCTL} run -w 2 k -- true"))
         .expect(75);
     let pid = format!("(pid {pid}");
-    let ended = ended.prints(&["lockctl: waiting for k", &pid, "k is held (waited 1s)"]);
+    let ended = ended.prints(&["lockctl: waiting for k", &pid, "k is held (waited 2s)"]);
     let turns = ended.stdout.matches("waiting for k").count();
     assert!(turns > 1, "the spinner does not turn: {ended}");
 }

@@ -38,7 +38,21 @@ pub(super) async fn block_and(
         let sql = Sql::new(text);
         other.pool.run(&sql, Vec::new()).await.expect("done");
     });
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let observer = Client::open(url, "").await;
+    let asleep = match url.starts_with("postgres") {
+        true => {
+            "SELECT pid::text FROM pg_stat_activity \
+             WHERE datname = current_database() AND wait_event = 'PgSleep'"
+        }
+        false => {
+            "SELECT info FROM information_schema.processlist \
+             WHERE db = DATABASE() AND state = 'User sleep'"
+        }
+    };
+    while observer.sql(asleep).await.rows.is_empty() {
+        assert!(!blocking.is_finished(), "the row was locked unseen");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     blocking
 }
 

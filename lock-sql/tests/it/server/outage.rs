@@ -50,7 +50,7 @@ async fn a_wait_that_ends_in_an_outage_is_no_contention(site: Site) {
         if has_queue {
             waiter = Arc::new(LocalQueue::new(waiter));
         }
-        let short = request("job").with_wait(Wait::AtMost(OUTAGE * 2));
+        let short = request("job").with_wait(Wait::AtMost(OUTAGE * 4));
         let waiting = tokio::spawn(async move { waiter.acquire(&short).await.map(drop) });
         site.until_it_waits("job").await;
         proxy.set_reachable(Reachable::Cut);

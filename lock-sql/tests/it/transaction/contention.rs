@@ -240,11 +240,19 @@ async fn waiters_outlive_a_rollback_of_the_transaction_that_made_the_row<S: Serv
     }
 }
 
-/// Waits until a lock has a waiter.
-async fn waits<S: Server>(server: &S) {
+/// Waits until a lock in the database of the test has a waiter.
+pub(super) async fn waits<S: Server>(server: &S) {
     let sql = match S::NAME {
-        "postgres" => "SELECT count(*) FROM pg_locks WHERE NOT granted",
-        _ => "SELECT count(*) FROM information_schema.innodb_lock_waits",
+        "postgres" => {
+            "SELECT count(*) FROM pg_stat_activity \
+             WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        }
+        // The tables of InnoDB about waits are not brought up to date while others read them.
+        _ => {
+            "SELECT count(*) FROM information_schema.processlist \
+             WHERE db = DATABASE() AND command <> 'Sleep' AND time_ms > 100 \
+             AND info NOT LIKE '%processlist%'"
+        }
     };
     until("somebody waits", async || server.sql(sql)[0][0] != "0").await;
 }

@@ -7,6 +7,7 @@ use polylock_core::{ErrorKind, FencingToken, Wait};
 use polylock_sql::transaction::{Fence, TransactionLocks, WriteError};
 use sqlx::{Connection as _, MySqlConnection};
 
+use crate::transaction::contention::waits;
 use crate::transaction::on_each_server;
 use crate::transaction::servers::{
     COUNTER, Home, MariaDb, Postgres, Server, begin, locks, locks_within, pass, run, table,
@@ -121,7 +122,7 @@ async fn a_wait_with_an_old_view_of_the_data_is_no_success<S: Server>(server: S)
         }
         let waiting = locks();
         let (taken, ()) = tokio::join!(waiting.acquire_in(&mut *waiter, "k"), async {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            waits(&server).await;
             tx.commit().await.unwrap();
         });
         match (S::NAME, taken) {
