@@ -156,9 +156,8 @@ impl QuorumAcquisition {
             // their last token as well, another node may know it.
             if round.is_behind(proposal) {
                 let left = clock_grace.saturating_sub(quorum.engine.now().since(sent));
-                let in_doubt = |round: &VoteRound| round.is_behind(proposal);
                 round
-                    .count_rest(&quorum.nodes, &mut answers, left, in_doubt)
+                    .count_rest(&quorum.nodes, &mut answers, left, proposal)
                     .await;
                 round.agreement.overtaken(round.last_of_others);
             }
@@ -178,7 +177,7 @@ impl QuorumAcquisition {
         // Waits briefly for replies that are about to arrive, to avoid releases with an unknown outcome.
         let grace = quorum.engine.now().since(sent) + GRACE;
         round
-            .count_rest(&quorum.nodes, &mut answers, grace, |_| true)
+            .count_rest(&quorum.nodes, &mut answers, grace, u64::MAX)
             .await;
         if round.votes.election() == Decision::No {
             let (next, is_held) = (round.next, round.votes.is_held());
@@ -197,21 +196,21 @@ const GRACE: Duration = Duration::from_millis(2);
 const CLOCK_GRACE: Duration = Duration::from_millis(500);
 
 impl VoteRound {
-    /// Whether the clock of the client is ahead of all tokens that nodes have told.
-    fn is_behind(&self, proposal: u64) -> bool {
-        self.agreement.token.max(self.last_of_others) < proposal
+    /// Whether all tokens that nodes have told are below this one.
+    fn is_behind(&self, token: u64) -> bool {
+        self.agreement.token.max(self.last_of_others) < token
     }
 
-    /// Counts the replies that arrive within the limit, as long as they are needed.
+    /// Counts the replies that arrive within the limit, as long as all tokens are below this one.
     async fn count_rest(
         &mut self,
         nodes: &[Arc<QuorumNode>],
         answers: &mut NodeReplies<Result<Vote, RedisFailure>>,
         limit: Duration,
-        are_needed: impl Fn(&Self) -> bool,
+        below: u64,
     ) {
         let rest = async {
-            while are_needed(self)
+            while self.is_behind(below)
                 && let Some((node, vote)) = answers.next().await
             {
                 self.count(&nodes[node], vote);
