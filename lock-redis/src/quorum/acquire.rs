@@ -154,7 +154,7 @@ impl QuorumAcquisition {
         if round.votes.election() == Decision::Yes {
             // The clocks of all voters are behind the one of this client. If the voters have forgotten
             // their last token as well, another node may know it.
-            if round.is_behind(proposal) {
+            if round.agreement.token < proposal {
                 let left = clock_grace.saturating_sub(quorum.engine.now().since(sent));
                 round
                     .count_rest(&quorum.nodes, &mut answers, left, proposal)

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_testkit::locks::until;
 use polylock_core::{Mode, Released};
 use tokio::task::JoinHandle;
 
@@ -23,6 +24,7 @@ pub(super) async fn block_and(
     seconds: u32,
     statement: &str,
 ) -> JoinHandle<()> {
+    let observer = Client::open(url, "").await;
     let other = Client::open(url, "").await;
     // It has its connection then.
     other.sql("SELECT version FROM polylock_locks").await;
@@ -38,41 +40,34 @@ pub(super) async fn block_and(
         let sql = Sql::new(text);
         other.pool.run(&sql, Vec::new()).await.expect("done");
     });
-    let observer = Client::open(url, "").await;
-    let asleep = match url.starts_with("postgres") {
-        true => {
-            "SELECT pid::text FROM pg_stat_activity \
-             WHERE datname = current_database() AND wait_event = 'PgSleep'"
-        }
-        false => {
-            "SELECT info FROM information_schema.processlist \
-             WHERE db = DATABASE() AND state = 'User sleep'"
-        }
-    };
-    while observer.sql(asleep).await.rows.is_empty() {
-        assert!(!blocking.is_finished(), "the row was locked unseen");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let (postgres, mysql) = ("wait_event = 'PgSleep'", "state = 'User sleep'");
+    until_shown(&observer, url, postgres, mysql).await;
     blocking
 }
 
 /// Waits until the server has a statement that waits for a row.
 pub(crate) async fn until_blocked(url: &str) {
     let observer = Client::open(url, "").await;
-    let waiting = match url.starts_with("postgres") {
-        true => {
+    let mysql = "command IN ('Execute', 'Query') \
+                 AND info NOT LIKE '%processlist%' AND info NOT LIKE '%SLEEP(%'";
+    until_shown(&observer, url, "wait_event_type = 'Lock'", mysql).await;
+}
+
+/// Waits until the server shows a connection to the database of the test for which this holds.
+async fn until_shown(observer: &Client, url: &str, postgres: &str, mysql: &str) {
+    let sql = match url.starts_with("postgres") {
+        true => format!(
             "SELECT pid::text FROM pg_stat_activity \
-             WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        }
-        false => {
-            "SELECT info FROM information_schema.processlist WHERE db = DATABASE() \
-             AND command IN ('Execute', 'Query') \
-             AND info NOT LIKE '%processlist%' AND info NOT LIKE '%SLEEP(%'"
-        }
+             WHERE datname = current_database() AND {postgres}"
+        ),
+        false => format!(
+            "SELECT info FROM information_schema.processlist WHERE db = DATABASE() AND {mysql}"
+        ),
     };
-    while observer.sql(waiting).await.rows.is_empty() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the server shows it", async || {
+        !observer.sql(&sql).await.rows.is_empty()
+    })
+    .await;
 }
 
 async fn make_row(client: &Client, name: &str) {
