@@ -261,7 +261,7 @@ async fn a_short_wait_finds_a_lock_free_whose_queue_is_left() {
     let gone = granted(next).await;
     place.command(&["DEL", "a"]);
     assert_eq!(place.number(&["EXISTS", "{a}:waiters"]), 1, "it is left");
-    let short = clients[1].acquire(&within(lasting(), ms(100))).await;
+    let short = clients[1].acquire(&within(lasting(), ms(250))).await;
     release(short.expect("it is free")).await;
     drop(gone);
     let all = [&clients[0], &clients[1], &other];

@@ -125,7 +125,7 @@ async fn undoing_an_attempt_waits_for_no_frozen_node() {
     let locks = open(patient.expect("it is in range")).await;
     release(take(&locks, "a").await).await;
     assert!(locks.shutdown(SOON).await, "the release does not end");
-    nodes[1].command(&["SET", "a", "somebody else", "PX", "500"]);
+    nodes[1].command(&["SET", "a", "somebody else", "PX", "1500"]);
     nodes[0].stop();
     nodes[3].stop();
     let began = Instant::now();

@@ -291,8 +291,7 @@ async fn a_forgetful_node_that_votes_at_once_breaks_the_lock() {
     assert!(guard.is_held() && second.is_held(), "it held");
     // Only the order of the tokens remains.
     assert!(token(&second) > token(&guard));
-    let renewed = guard.renew().await.expect_err("it is gone");
-    assert_eq!(renewed.lost_reason(), Some(LostReason::Stolen));
+    assert_eq!(loss_by_renewal(&guard).await, LostReason::Stolen);
 }
 
 #[tokio::test(flavor = "multi_thread")]
