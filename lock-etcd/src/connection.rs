@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error as ClientError, KvClient, Txn, TxnResponse};
-use polylock_core::engine::Engine;
+use polylock_core::engine::{Engine, before};
 use polylock_core::{Error, ErrorKind};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
@@ -96,8 +96,8 @@ impl EtcdConnection {
         let mut attempt = self.attempt(at, None);
         let limit = attempt.limit();
         // Boxed: a client is large, and so is every future that has one.
-        let answer = timeout(
-            limit,
+        let answer = before(
+            Instant::now() + limit,
             Box::pin(async {
                 let Numbered { number, client } = self.client(at).await?;
                 attempt.number = Some(number);
@@ -119,9 +119,9 @@ impl EtcdConnection {
     ) -> Result<T, EtcdFailure> {
         let attempt = self.attempt(at, Some(number));
         let limit = attempt.limit();
-        let answer = match timeout(limit, request).await {
-            Ok(answer) => answer.map_err(|error| self.failure(error)),
-            Err(_) => Err(EtcdFailure::Silent(limit)),
+        let answer = match before(Instant::now() + limit, request).await {
+            Some(answer) => answer.map_err(|error| self.failure(error)),
+            None => Err(EtcdFailure::Silent(limit)),
         };
         attempt.end(answer)
     }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use polylock_core::engine::LeaseId;
+use polylock_core::engine::{LeaseId, before};
 use polylock_core::{LeaseState, LostReason, RenewalRequest, TtlRule};
 use tokio::sync::Semaphore;
 use tokio::task::unconstrained;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use crate::error::{RedisCause, RedisFailure};
 use crate::keys::RedisKeys;
@@ -81,8 +81,8 @@ impl Server {
             }
             Ok::<_, RedisFailure>((wait, states, done))
         };
-        let extended = timeout_at(limit, extending).await;
-        let extended = extended.unwrap_or_else(|_| Err(RedisCause::LateRenewal.unknown()));
+        let extended = before(limit, extending).await;
+        let extended = extended.unwrap_or_else(|| Err(RedisCause::LateRenewal.unknown()));
         let (wait, states, done) = match extended {
             Ok(extended) => extended,
             Err(failure) => return due.iter().map(|_| Err(failure.clone())).collect(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::renewer::{LeaseState, RenewalRequest, Renewer};
-use crate::engine::{Clock, Entropy, Moment, Spawn, catch_panic, catch_panic_async};
+use crate::engine::{Clock, Entropy, Moment, Spawn, before, catch_panic, catch_panic_async};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::HeldLease;
 
@@ -315,11 +315,12 @@ pub(crate) async fn renew(
 ) -> Vec<Result<LeaseState>> {
     let unknown =
         |message: &str| Error::new(ErrorKind::Unavailable, message).with_unknown_outcome();
-    let answers = tokio::time::timeout(timeout, catch_panic_async(renewer.renew(requests))).await;
+    let until = tokio::time::Instant::now() + timeout;
+    let answers = before(until, catch_panic_async(renewer.renew(requests))).await;
     let (mut answers, missing) = match answers {
-        Ok(Some(answers)) => (answers, "the backend did not answer the renewal"),
-        Ok(None) => (Vec::new(), "the backend panicked in the renewal"),
-        Err(_) => (Vec::new(), "the server did not answer the renewal in time"),
+        Some(Some(answers)) => (answers, "the backend did not answer the renewal"),
+        Some(None) => (Vec::new(), "the backend panicked in the renewal"),
+        None => (Vec::new(), "the server did not answer the renewal in time"),
     };
     answers.resize_with(requests.len(), || Err(unknown(missing)));
     answers

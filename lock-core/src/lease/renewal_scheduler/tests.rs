@@ -1,13 +1,20 @@
-use std::sync::{Arc, mpsc};
+use std::io::Write;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
 
-use super::TICK;
-use crate::engine::{BootClock, Engine, OsEntropy, Spawn, Task};
+use super::{TICK, renew};
+use crate::engine::{BootClock, Engine, LeaseId, OsEntropy, Spawn, Task};
 use crate::error::Result;
 use crate::key::LockKey;
-use crate::lease::{Grant, Lease, LeaseControl, Liveness, Released};
+use crate::lease::{
+    Grant, Lease, LeaseControl, LeaseState, Liveness, Released, RenewalRequest, Renewer,
+};
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
@@ -101,4 +108,45 @@ fn the_loop_looks_once_more_after_the_last_lock_and_then_sleeps_for_good() {
     drop(granted.unwrap());
     let pause = || engine.scheduler().lock().sleep_from(engine.now());
     assert_eq!([pause(), pause(), pause()], [Some(TICK), None, None]);
+}
+
+/// Replies when its server does, over a connection that a task reads.
+#[derive(Debug)]
+struct Connected(Mutex<Option<oneshot::Receiver<LeaseState>>>);
+
+#[async_trait]
+impl Renewer for Connected {
+    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        let reply = self.0.lock().unwrap().take().expect("one renewal");
+        let state = reply.await.expect("the connection is read");
+        due.iter().map(|_| Ok(state)).collect()
+    }
+}
+
+/// It was the process that stalled, and not the server.
+#[tokio::test]
+async fn a_reply_that_waits_in_a_socket_is_not_late() {
+    let (mut server, client) = std::os::unix::net::UnixStream::pair().unwrap();
+    client.set_nonblocking(true).unwrap();
+    let mut client = UnixStream::from_std(client).unwrap();
+    let (replied, reply) = oneshot::channel();
+    tokio::spawn(async move {
+        client.read_exact(&mut [0]).await.unwrap();
+        replied.send(LeaseState::Held).unwrap();
+    });
+    let limit = Duration::from_millis(20);
+    let due = RenewalRequest::new(
+        LockKey::new("k").unwrap(),
+        LeaseId::from_bytes([1; 16]),
+        limit * 10,
+    );
+    let renewer = Connected(Mutex::new(Some(reply)));
+    let renewal = tokio::spawn(async move { renew(&renewer, &[due], limit).await });
+    for _ in 0..5 {
+        yield_now().await;
+    }
+    server.write_all(b"x").unwrap();
+    std::thread::sleep(limit * 2);
+    let states = renewal.await.unwrap();
+    assert!(matches!(states[..], [Ok(LeaseState::Held)]), "{states:?}");
 }

@@ -1,11 +1,15 @@
+use std::pin::pin;
 use std::time::Duration;
 
 use lock_testkit::servers::{RedisOptions, RedisServer};
-use polylock_core::ErrorKind;
+use polylock_core::engine::LeaseId;
+use polylock_core::{ErrorKind, LeaseState, LockKey, RenewalRequest};
 use tokio::runtime::Builder;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::*;
+use crate::server::Server;
 
 fn server() -> RedisServer {
     RedisServer::start(RedisOptions::new())
@@ -128,7 +132,7 @@ async fn a_dropped_call_leaves_the_connection_usable() {
             if poll.await {
                 break;
             }
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
         drop(call);
         count(&*topology, "a").await.unwrap();
@@ -232,4 +236,50 @@ async fn keys_are_listed() {
     let roles = topology.broadcast(&redis::cmd("ROLE")).await.unwrap();
     assert_eq!(roles.len(), 1);
     assert!(topology.one_slot());
+}
+
+/// It was the process that stalled, and not the server.
+#[tokio::test]
+async fn the_reply_to_a_renewal_that_waits_in_the_socket_is_not_late() {
+    const ID: &str = "000102030405060708090a0b0c0d0e0f";
+    let redis = server();
+    let config = config(&redis);
+    let (topology, _) = open(&config).await;
+    let server = Server::new(topology, &config);
+    redis.command(&["SET", "k", &format!("{ID}|label"), "PX", "900000"]);
+    let (key, id) = (LockKey::new("k").unwrap(), LeaseId::from_hex(ID).unwrap());
+    let due = [RenewalRequest::new(key, id, Duration::from_secs(1))];
+    let renew = || server.renew(&due, &|_, _| (), &|_| None);
+    let is_held = |states: &[_]| matches!(states, [Ok(LeaseState::Held)]);
+    // The server knows the script after that.
+    lock_testkit::locks::until("a renewal", async || is_held(&renew().await)).await;
+
+    let executed = || {
+        let stats = redis.command(&["INFO", "commandstats"]).text().unwrap();
+        let of_scripts = stats.lines().find(|line| line.contains("evalsha"));
+        of_scripts.map(str::to_owned)
+    };
+    let before = executed();
+    redis.stop();
+    let mut renewal = pin!(renew());
+    let sent = async {
+        for _ in 0..20 {
+            yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        states = &mut renewal => panic!("a reply without the server: {states:?}"),
+        () = sent => {}
+    }
+    redis.resume();
+    let mut waited = 0;
+    while executed() == before {
+        waited += 1;
+        assert!(waited < 1_000, "the request is not executed: {before:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(due[0].timeout * 2);
+    let states = renewal.await;
+    assert!(is_held(&states), "{states:?}");
 }
