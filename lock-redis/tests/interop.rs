@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use self::Order::{Acquire, Release};
 use crate::support::{
     Place, SOON, TTL, assert_error, assert_took, attempt, granted, key, loss, ms, release,
-    release_lost, request, take, within,
+    release_lost, renewed, request, take_long, within,
 };
 
 /// The release of that family: compare and delete.
@@ -122,11 +122,11 @@ async fn exclude_each_other(place: &Place, mut foreign: impl FnMut(Order) -> boo
     // Ours excludes theirs, and their release does not end it.
     assert!(!foreign(Acquire), "two holders");
     assert!(!foreign(Release), "they release what they do not hold");
-    guard.renew().await.expect("the lock is there");
+    renewed(&guard).await;
     release(guard).await;
     place.assert_nothing_left(&[&locks], "a").await;
     // Our release of a lost lock does not end theirs.
-    let guard = take(&locks, "a").await;
+    let guard = take_long(&locks, "a").await;
     place.command(&["DEL", "a"]);
     assert!(foreign(Acquire), "a free lock is taken");
     guard.renew().await.expect_err("it is lost");

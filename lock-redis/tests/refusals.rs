@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{
     Place, SOON, TTL, acquire, attempt, granted, info, is_kind, key, ms, open, pass, release,
-    request, stays_held, take, until, waiting, within,
+    renewed, request, stays_held, take, take_long, until, waiting, within,
 };
 
 /// The error of one attempt.
@@ -57,13 +57,13 @@ async fn a_server_that_a_script_keeps_busy_is_unavailable() {
 async fn a_server_without_memory_is_unavailable() {
     let place = Place::new();
     let locks = place.elsewhere().await;
-    let held = take(&locks, "held").await;
+    let held = take_long(&locks, "held").await;
     place.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let error = refused(&locks).await;
     assert_unavailable(&error, "maxmemory");
     assert!(!error.is_outcome_unknown(), "{error:?}");
     // A held lock stays held, and can be released.
-    held.renew().await.expect("it is renewed");
+    renewed(&held).await;
     held.release().await.expect("it is released");
     place.command(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_works_again(&place, &locks).await;
@@ -227,8 +227,9 @@ async fn a_server_that_misses_its_replicas_is_unavailable() {
 #[tokio::test]
 async fn a_server_with_too_many_clients_is_unavailable() {
     let place = Place::new();
-    let locks = place.elsewhere().await;
-    let guard = take(&locks, "a").await;
+    // After a timeout it would connect again, which is refused.
+    let locks = place.patient_client().await;
+    let guard = take_long(&locks, "a").await;
     place.command(&["CONFIG", "SET", "maxclients", "1"]);
     let error = Redis::connect(place.direct())
         .await

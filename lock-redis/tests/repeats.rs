@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::support::{
     ALIVE, Place, SOON, TTL, acquire, any_id, assert_took, attempt, granted, is_kind, key, lease,
-    ms, pass, release, request, take, until, waiting, within,
+    ms, pass, release, renewed, request, take, take_long, until, waiting, within,
 };
 
 #[tokio::test]
@@ -18,13 +18,13 @@ async fn a_request_that_comes_again_much_later_affects_no_client() {
     let (place, locks, other) = Place::with_clients().await;
     let kinds = [Request::Acquire, Request::Renew, Request::Release];
     let all = kinds.map(|kind| place.proxy().watch(is_kind(kind)));
-    let guard = take(&locks, "a").await;
-    guard.renew().await.expect("it is renewed");
+    let guard = take_long(&locks, "a").await;
+    renewed(&guard).await;
     let [acquire, renew, _] = all.each_ref().map(|watch| watch.seen().pop());
     let (acquire, renew) = (acquire.expect("it was sent"), renew.expect("it was sent"));
     // The holder stays the same.
     place.proxy().replay(&acquire).expect("it is answered");
-    guard.renew().await.expect("the lock is there");
+    renewed(&guard).await;
     guard.release().await.expect("it is released");
     let released = all[2].seen().pop().expect("it was sent");
     // After the release these do nothing.
@@ -33,10 +33,10 @@ async fn a_request_that_comes_again_much_later_affects_no_client() {
         place.assert_nothing_left(&[&locks], "a").await;
     }
     // While another client holds the lock, these do no harm.
-    let guard = take(&other, "a").await;
+    let guard = take_long(&other, "a").await;
     for late in [&acquire, &renew, &released] {
         place.proxy().replay(late).expect("it is answered");
-        guard.renew().await.expect("the lock is there");
+        renewed(&guard).await;
         assert_eq!(place.look(&key("a")).waiters, 0);
     }
     release(guard).await;
@@ -50,7 +50,7 @@ async fn an_adoption_that_comes_again_much_later_affects_no_client() {
     let guard = acquire(&other, &lease("a").with_ttl(SOON)).await;
     let (id, new) = (guard.lease_id().expect("a lease"), any_id());
     let admin = locks.admin().expect("it has an administration");
-    let adopted = admin.adopt_lease(&key("a"), id, new, TTL).await;
+    let adopted = admin.adopt_lease(&key("a"), id, new, SOON).await;
     assert!(adopted.expect("it is adopted") > guard.fencing_token());
     let released = admin.release_lease(&key("a"), new).await;
     assert_eq!(released.expect("it is released"), Released::Clean);
@@ -58,9 +58,9 @@ async fn an_adoption_that_comes_again_much_later_affects_no_client() {
     let late = watch.seen().pop().expect("it was sent");
     place.proxy().replay(&late).expect("it is answered");
     place.assert_nothing_left(&[&locks, &other], "a").await;
-    let guard = take(&other, "a").await;
+    let guard = take_long(&other, "a").await;
     place.proxy().replay(&late).expect("it is answered");
-    guard.renew().await.expect("the lock is there");
+    renewed(&guard).await;
     release(guard).await;
 }
 
@@ -115,7 +115,7 @@ async fn a_place_that_comes_again_shortens_no_lease() {
     place.queued("a", 3).await;
     holder.release().await.expect("it is released");
     let reader = granted(reader).await;
-    reader.renew().await.expect("it has its whole lease");
+    renewed(&reader).await;
     writer.abort();
     // The second place is reached, or its waiter counts as dead.
     place.queued("a", 0).await;
@@ -131,14 +131,15 @@ async fn a_heartbeat_that_comes_again_cuts_no_extension() {
     let (place, locks, other) = Place::with_clients().await;
     for mode in [Mode::Exclusive, Mode::Shared] {
         let all = place.proxy().watch(is_kind(Request::Acquire));
-        let holder = take(&other, "a").await;
-        let next = place.waiter(&locks, request("a").with_mode(mode)).await;
+        let holder = take_long(&other, "a").await;
+        let next = request("a").with_mode(mode).with_ttl(TTL * 3);
+        let next = place.waiter(&locks, next).await;
         until("its heartbeat is sent", || all.seen().len() > 2).await;
         let heartbeat = all.seen().pop().expect("it was sent");
         release(holder).await;
         let guard = granted(next).await;
-        let extended = guard.renew_for(Duration::from_secs(60)).await;
-        extended.expect("it is held");
+        let extend = async || guard.renew_for(Duration::from_secs(60)).await.is_ok();
+        lock_testkit::locks::until("it is extended", extend).await;
         place.proxy().replay(&heartbeat).expect("it is answered");
         let lease = place.number(&["PTTL", "a"]);
         assert!(
@@ -256,13 +257,13 @@ async fn a_late_copy_of_an_acquisition_costs_a_lease_at_most() {
     let (place, locks, other) = Place::with_clients().await;
     let all = place.proxy().watch(is_kind(Request::Acquire));
     // By plain commands, as a waiter, and after a lost reply.
-    pass(&locks, "a").await;
+    release(take(&locks, "a").await).await;
     let guard = take(&other, "a").await;
     let next = place.waiter(&locks, request("a")).await;
     guard.release().await.expect("it is released");
     release(granted(next).await).await;
     place.plan(Request::Acquire, Fault::LostReply);
-    pass(&locks, "a").await;
+    release(take(&locks, "a").await).await;
     place.assert_nothing_left(&[&locks], "a").await;
     let late = all.seen();
     assert!(late.len() >= 4, "fewer requests than expected: {late:?}");
@@ -271,13 +272,13 @@ async fn a_late_copy_of_an_acquisition_costs_a_lease_at_most() {
     for copy in &late {
         place.proxy().replay(copy).expect("it is answered");
         let began = Instant::now();
-        let guard = take(&other, "a").await;
+        let guard = take_long(&other, "a").await;
         assert_took("the lease of a late copy", began, ..TTL + ms(1_500));
         assert!(guard.fencing_token() > last, "after {copy:?}");
         last = guard.fencing_token();
         // Nor does a copy become one of the holders.
         place.proxy().replay(copy).expect("it is answered");
-        guard.renew().await.expect("the lock is there");
+        renewed(&guard).await;
         guard.release().await.expect("it is released");
         tokio::time::sleep(ALIVE).await;
         place.assert_free("a").await;

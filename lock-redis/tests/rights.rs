@@ -8,7 +8,8 @@ use lock_testkit::servers::RedisOptions;
 use polylock_core::DistributedLock;
 
 use crate::support::{
-    Place, SOON, commands, granted, key, open, release, request, rights, take, waiting, within,
+    Place, SOON, commands, granted, key, open, release, renewed, request, rights, take_long,
+    waiting, within,
 };
 
 const NAME: &str = "lock:a";
@@ -18,10 +19,10 @@ const NAME: &str = "lock:a";
 async fn plain_commands(place: &Place) {
     let config = || place.config().with_login("locks", "secret");
     let (locks, other) = (open(config()).await, open(config()).await);
-    let guard = take(&locks, NAME).await;
+    let guard = take_long(&locks, NAME).await;
     let next = waiting(&other, within(request(NAME), SOON));
     place.queued(NAME, 1).await;
-    guard.renew().await.expect("it is renewed");
+    renewed(&guard).await;
     // The server does not know this script yet, and is sent its text.
     let admin = locks.admin().expect("it has an administration");
     assert_eq!(admin.list("lock:").await.expect("it is listed").len(), 1);

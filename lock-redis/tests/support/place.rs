@@ -10,7 +10,7 @@ use polylock_redis::{Redis, RedisConfig};
 use tokio::task::JoinHandle;
 
 use super::requests::{kind_of, load_scripts};
-use super::{attempt, idle, of, open, until, waiting};
+use super::{SOON, attempt, idle, of, open, until, waiting};
 
 /// A server of its own with a proxy before it.
 #[derive(Debug)]
@@ -68,6 +68,13 @@ impl Place {
     /// A client behind the proxy.
     pub(crate) async fn client(&self) -> Arc<Redis> {
         open(self.config()).await
+    }
+
+    /// A client behind the proxy whose requests do not time out on a busy machine.
+    pub(crate) async fn patient_client(&self) -> Arc<Redis> {
+        let config = self.config().with_timeout(SOON).expect("it is in range");
+        let config = config.with_connect_timeout(SOON);
+        open(config.expect("it is in range")).await
     }
 
     /// A client that the proxy does not disturb.
