@@ -1,6 +1,6 @@
 //! Futures dropped at every poll leave nothing behind.
 
-use crate::support::{Place, SOON, idle, ms, request, take, waiting};
+use crate::support::{Place, SOON, idle, ms, pass, request, take, waiting};
 use lock_testkit::polled;
 use lock_testkit::proxy::{Fate, Planned};
 use polylock_core::{DistributedLock, Mode};
@@ -11,14 +11,14 @@ use tokio::time::Instant;
 #[tokio::test]
 async fn a_shutdown_waits_for_an_acquisition_that_its_release_overtook() {
     let place = Place::new();
-    let locks = place.client().await;
+    let (locks, late) = (place.patient_client().await, ms(1_000));
     for dropped_after in [0, 0, 150, 150] {
-        let guard = take(&locks, "a").await;
-        guard.release().await.expect("a held lock is released");
-        let slow = Planned::once(|command| command.is("SET"), Fate::LateRequest(ms(300)));
+        pass(&locks, "a").await;
+        let slow = Planned::once(|command| command.is("SET"), Fate::LateRequest(late));
         place.proxy().add(&slow);
         let acquisition = waiting(&locks, request("a"));
         slow.met(SOON).await;
+        let met = Instant::now();
         tokio::time::sleep(ms(dropped_after)).await;
         acquisition.abort();
         let ended = acquisition
@@ -29,7 +29,7 @@ async fn a_shutdown_waits_for_an_acquisition_that_its_release_overtook() {
         idle(&locks).await;
         let waited = began.elapsed();
         // Requests that are still under way would arrive now.
-        tokio::time::sleep(ms(400)).await;
+        tokio::time::sleep_until(met + late + ms(100)).await;
         assert_eq!(
             place.remains("a"),
             Vec::<String>::new(),

@@ -5,7 +5,9 @@ use std::time::SystemTime;
 use lock_testkit::proxy::Fate;
 use polylock_core::{DistributedLock, ErrorKind, Fencing};
 
-use crate::support::{Place, SOON, attempt, break_lock, key, ms, take, until, waiting};
+use crate::support::{
+    LONG_TTL, Place, SOON, attempt, break_lock, key, ms, pass, renewed, take_long, until, waiting,
+};
 
 /// Redis can lose writes that it has acknowledged, so a class that requires strong fencing refuses it.
 #[tokio::test]
@@ -18,10 +20,9 @@ async fn fencing_is_best_effort() {
 #[tokio::test]
 async fn a_thousand_keys_leave_one_counter() {
     let place = Place::new();
-    let locks = place.client().await;
+    let locks = place.patient_client().await;
     for n in 0..1_000 {
-        let guard = take(&locks, &format!("shop:{n}")).await;
-        guard.release().await.expect("it is released");
+        pass(&locks, &format!("shop:{n}")).await;
     }
     let counter = "{shop}:tokens";
     assert_eq!(place.number(&["DBSIZE"]), 1);
@@ -37,21 +38,22 @@ async fn a_thousand_keys_leave_one_counter() {
 /// What a break and the next grant between the commands of an acquisition come to.
 #[tokio::test]
 async fn a_lock_that_is_broken_before_its_token_is_drawn_is_not_granted() {
-    let (place, locks, other) = Place::with_clients().await;
+    let place = Place::new();
+    let (locks, other) = (place.patient_client().await, place.elsewhere().await);
     for round in 0..2 {
-        let late = Fate::LateRequest(ms(250));
+        let late = Fate::LateRequest(ms(1_000));
         let planned = place.proxy().plan(|command| command.is("XADD"), late);
-        let first = waiting(&locks, attempt("a"));
+        let first = waiting(&locks, attempt("a").with_ttl(LONG_TTL));
         until("it is set", || place.number(&["EXISTS", "a"]) == 1).await;
         break_lock(&other, "a").await;
-        let guard = take(&other, "a").await;
+        let guard = take_long(&other, "a").await;
         if round == 1 {
             other.shutdown(SOON).await;
         }
         let error = first.await.expect("no panic").expect_err("it was broken");
         assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
         assert_eq!(planned.struck(), 1);
-        guard.renew().await.expect("the lock is there");
+        renewed(&guard).await;
         guard.release().await.expect("it is released");
     }
 }
@@ -59,11 +61,11 @@ async fn a_lock_that_is_broken_before_its_token_is_drawn_is_not_granted() {
 #[tokio::test]
 async fn a_token_is_shown_after_the_first_renewal() {
     let place = Place::new();
-    let locks = place.client().await;
+    let locks = place.patient_client().await;
     let admin = locks.admin().expect("it has an administration");
-    let guard = take(&locks, "a").await;
+    let guard = take_long(&locks, "a").await;
     let took = SystemTime::now();
-    guard.renew().await.expect("it is renewed");
+    renewed(&guard).await;
     let shown = admin.inspect(&key("a")).await.expect("it answers");
     let holder = &shown.expect("it is held").holders[0];
     assert_eq!(holder.token, guard.fencing_token());
@@ -72,7 +74,7 @@ async fn a_token_is_shown_after_the_first_renewal() {
     assert!(apart.expect("in order") < ms(1_000), "since {since:?}");
     // A second renewal stores nothing more.
     let stored = place.command(&["GET", "a"]);
-    guard.renew().await.expect("it is renewed");
+    renewed(&guard).await;
     assert_eq!(place.command(&["GET", "a"]), stored);
     guard.release().await.expect("it is released");
 }

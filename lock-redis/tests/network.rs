@@ -10,8 +10,9 @@ use polylock_redis::Redis;
 use tokio::time::Instant;
 
 use crate::support::{
-    ALIVE, Place, SOON, TTL, assert_error, assert_took, attempt, granted, is_kind, key, lease,
-    loss, ms, noted, open, pass, release, request, take, until, waiting, within,
+    ALIVE, LONG_TTL, Place, SOON, TTL, acquire, assert_error, assert_took, attempt, granted,
+    is_kind, key, lease, loss, ms, noted, pass, release, renewed, request, take, take_long, until,
+    waiting, within,
 };
 
 /// Bytes of a command on its way.
@@ -28,8 +29,8 @@ const REPLY: usize = ":1234567890123456\r\n".len();
 async fn sample(place: &Place, kind: Request) -> Command {
     let watch = place.proxy().watch(is_kind(kind));
     let locks = place.client().await;
-    let guard = take(&locks, "sample").await;
-    guard.renew().await.expect("it is renewed");
+    let guard = take_long(&locks, "sample").await;
+    renewed(&guard).await;
     guard.release().await.expect("it is released");
     watch.seen().pop().expect("it was sent")
 }
@@ -42,7 +43,9 @@ fn cuts(request: &Command, step: usize) -> Vec<Fate> {
 #[tokio::test]
 async fn an_acquisition_cut_at_any_byte_leaves_nothing() {
     let place = Place::new();
-    let locks = place.client().await;
+    // A timeout before the request is sent would leave no unknown outcome.
+    let locks = place.patient_client().await;
+    let once = attempt("a").with_ttl(LONG_TTL);
     let mut last = 0;
     // The commands that take a free lock: the lock itself, its token, and who holds it.
     for (name, step) in [("SET", 1), ("XADD", 5), ("GETRANGE", 5)] {
@@ -51,7 +54,7 @@ async fn an_acquisition_cut_at_any_byte_leaves_nothing() {
         pass(&locks, "a").await;
         for fate in cuts(&watch.seen().pop().expect("it was sent"), step) {
             let planned = place.proxy().plan(is_part, fate);
-            match locks.acquire(&attempt("a")).await {
+            match locks.acquire(&once).await {
                 Ok(guard) => {
                     let token = u64::from(guard.fencing_token().expect("it has a token"));
                     assert!(token > last && guard.is_held(), "{name} {fate:?}");
@@ -90,7 +93,7 @@ async fn a_waiter_cut_at_any_byte_is_served_once() {
 async fn a_renewal_cut_at_any_byte_costs_no_lock() {
     let place = Place::new();
     let locks = place.client().await;
-    let guard = take(&locks, "a").await;
+    let guard = acquire(&locks, &request("a").with_ttl(TTL * 3)).await;
     for fate in cuts(&sample(&place, Request::Renew).await, 1) {
         place.proxy().plan(is_kind(Request::Renew), fate);
         if let Err(error) = guard.renew().await {
@@ -98,9 +101,7 @@ async fn a_renewal_cut_at_any_byte_costs_no_lock() {
         }
         // Background renewals meet a fate as well; no lock outlasts renewals that all fail.
         place.proxy().clear();
-        if guard.renew().await.is_err() {
-            guard.renew().await.expect("the lock is there");
-        }
+        renewed(&guard).await;
         assert!(guard.is_held(), "{fate:?}");
     }
     release(guard).await;
@@ -184,8 +185,7 @@ async fn two_hundred_clients_that_reconnect_at_once_are_served() {
     let place = Place::new();
     let mut clients: Vec<Arc<Redis>> = Vec::new();
     for _ in 0..200 {
-        let slow = place.config().with_timeout(SOON).expect("it is in range");
-        clients.push(open(slow).await);
+        clients.push(place.patient_client().await);
     }
     let before = place.proxy().connections();
     for _ in 0..2 {
@@ -238,8 +238,7 @@ async fn a_holder_whose_connection_is_cut_again_and_again_keeps_its_lock() {
 #[tokio::test]
 async fn many_locks_that_are_lost_at_once_cost_no_other_lock() {
     let place = Place::new();
-    let patient = place.config().with_timeout(SOON).expect("it is in range");
-    let locks = open(patient).await;
+    let locks = place.patient_client().await;
     let kept = take(&locks, "kept").await;
     let mut lost = Vec::new();
     for n in 0..300 {

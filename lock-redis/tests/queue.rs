@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
-    ALIVE, Place, SOON, TTL, acquire, assert_error, assert_took, break_lock, granted, key, lease,
-    loss, ms, noted, of_cluster, of_sentinels, open, release, request, take, until, waiting,
-    within,
+    ALIVE, LONG_TTL, Place, SOON, TTL, acquire, assert_error, assert_took, break_lock, granted,
+    key, lease, loss, ms, noted, of_cluster, of_sentinels, open, release, renewed, request, take,
+    take_long, until, waiting, within,
 };
 
 #[tokio::test]
@@ -45,7 +45,8 @@ async fn a_message_that_is_lost_late_or_doubled_costs_no_more_than_a_heartbeat()
         guard.release().await.expect("it is released");
         let next = granted(next).await;
         assert_took(&format!("{fate:?}"), began, ..beat + ms(1_000));
-        next.renew().await.expect("it is its own");
+        renewed(&next).await;
+        next.look();
         next.release().await.expect("it is released");
         place.proxy().clear();
     }
@@ -173,11 +174,12 @@ async fn regulars(place: &Place) -> [Arc<Redis>; 3] {
     ];
     for client in &clients {
         let other = place.elsewhere().await;
-        let guard = take(&other, "a").await;
-        let next = place.waiter(client, within(request("a"), SOON)).await;
+        let guard = take_long(&other, "a").await;
+        let long = || within(request("a").with_ttl(LONG_TTL), SOON);
+        let next = place.waiter(client, long()).await;
         release(guard).await;
         // A release without waiters deletes the queue, and its client knows that.
-        let last = place.waiter(&other, within(request("a"), SOON)).await;
+        let last = place.waiter(&other, long()).await;
         release(granted(next).await).await;
         release(granted(last).await).await;
     }
@@ -217,28 +219,32 @@ async fn waiters_that_join_by_a_plain_command_are_served_in_order() {
 async fn a_waiter_that_joins_by_a_plain_command_keeps_the_queue() {
     let place = Place::new();
     let (clients, other) = (regulars(&place).await, place.elsewhere().await);
-    let guard = take(&other, "a").await;
-    let first = place
-        .waiter(&clients[0], within(request("a"), SOON * 4))
+    let guard = take_long(&other, "a").await;
+    let mut rounds = 0..10;
+    let second = loop {
+        rounds.next().expect("it is late each time");
+        let first = within(request("a"), SOON * 4);
+        let first = place.waiter(&clients[0], first).await;
+        let joined = place.proxy().watch(joins);
+        let second = within(request("a").with_ttl(LONG_TTL), SOON * 4);
+        let second = place.waiter(&clients[1], second).await;
+        assert_eq!(joined.count(), 1);
+        first.abort();
+        place.queued("a", 1).await;
+        // Long before its regular heartbeat.
+        let began = Instant::now();
+        place.command(&["PEXPIRE", "{a}:waiters", "800"]);
+        until("the queue is kept", || {
+            place.number(&["PTTL", "{a}:waiters"]) > 1_000
+        })
         .await;
-    let joined = place.proxy().watch(joins);
-    let second = place
-        .waiter(
-            &clients[1],
-            within(request("a").with_ttl(TTL * 30), SOON * 4),
-        )
-        .await;
-    assert_eq!(joined.count(), 1);
-    first.abort();
-    place.queued("a", 1).await;
-    // Long before its regular heartbeat.
-    let began = Instant::now();
-    place.command(&["PEXPIRE", "{a}:waiters", "800"]);
-    until("the queue is kept", || {
-        place.number(&["PTTL", "{a}:waiters"]) > 1_000
-    })
-    .await;
-    assert_took("a first heartbeat", began, ..ms(800));
+        // On a busy machine it may come before the PEXPIRE, or too late.
+        if began.elapsed() < ms(500) {
+            break second;
+        }
+        second.abort();
+        place.queued("a", 0).await;
+    };
     // A queue that is evicted is made again.
     place.command(&["DEL", "{a}:waiters", "{a}:notes"]);
     place.queued("a", 1).await;
@@ -303,14 +309,16 @@ async fn a_plain_command_that_joins_may_be_lost_or_come_twice() {
 
 /// Waiters without notifications still get the lock, one after the other.
 async fn serve_untold(place: &Place, config: polylock_redis::RedisConfig) {
+    let config = config.with_timeout(SOON).expect("it is in range");
     let (locks, other) = (open(config).await, place.elsewhere().await);
     for _ in 0..2 {
-        let guard = take(&other, "a").await;
+        let guard = take_long(&other, "a").await;
         let mut waiters = JoinSet::new();
         for _ in 0..5 {
             let locks = Arc::clone(&locks);
+            let one = within(request("a").with_ttl(LONG_TTL), SOON * 2);
             waiters.spawn(async move {
-                let guard = locks.acquire(&within(request("a"), SOON * 2)).await;
+                let guard = locks.acquire(&one).await;
                 guard.expect("it is granted").release().await
             });
         }
@@ -322,7 +330,7 @@ async fn serve_untold(place: &Place, config: polylock_redis::RedisConfig) {
         }
         assert_took("serving five waiters", began, ..SOON);
         // The wait has an end as well.
-        let guard = take(&other, "a").await;
+        let guard = take_long(&other, "a").await;
         let began = Instant::now();
         assert_error(&locks, &within(request("a"), ms(300)), ErrorKind::Contended).await;
         assert_took("a wait of 300 ms", began, ms(300)..ms(1_500));
