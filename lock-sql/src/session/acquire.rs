@@ -323,6 +323,7 @@ impl Actor {
             label: take.label.clone(),
             began: got.began,
             token: got.token,
+            ttl: take.ttl,
             record_at: Some(Instant::now() + RECORD_AFTER),
             recording: None,
         };

@@ -55,6 +55,8 @@ pub(super) struct HeldSessionLock {
     pub(super) label: String,
     pub(super) began: i64,
     pub(super) token: u64,
+    /// As requested; a release may take a third of it.
+    pub(super) ttl: Duration,
     /// When to record the holder; `None` if that is done, or under way.
     pub(super) record_at: Option<Instant>,
     /// Ends when the record that is under way is written.
@@ -364,10 +366,12 @@ impl Actor {
             && let Some(recording) = recording.take()
         {
             // Written after the release, it would name a holder that is gone.
-            is_late = timeout(RECORDING, recorded(recording)).await.is_err();
+            let limit = RECORDING.min(held.ttl / 6);
+            is_late = timeout(limit, recorded(recording)).await.is_err();
         }
         let args = self.args(&held.key, id).with(Args::TEXT, id.to_hex());
-        let is_recorded = held.record_at.is_none();
+        // What delays the record would delay a release that clears it.
+        let is_recorded = held.record_at.is_none() && !is_late;
         let freed = self.ask(
             |it| match is_recorded && clear.is_none() {
                 true => &it.release_recorded[is_shared],
@@ -378,9 +382,10 @@ impl Actor {
         let freed = freed.await;
         // The record stays, and the next lock would look like the one that it names. PostgreSQL tells their
         // transactions apart.
-        let stays = is_recorded && freed.is_err() || is_late;
+        let stays = is_recorded && freed.is_err() && clear.is_none();
         let is_postgres = self.context.target.config.server.is_postgres();
-        self.is_over |= stays && clear.is_none() && !is_postgres;
+        // The late record of a reader stays until its session has ended.
+        self.is_over |= stays && !is_postgres || is_late;
         if is_recorded && let Some(clear) = clear {
             self.clear_record(clear, args, recording);
         }
@@ -523,8 +528,8 @@ impl Drop for Actor {
     }
 }
 
-/// How long a release waits for the record of its holder. A record is written in one round trip, so a
-/// release rarely waits at all.
+/// How long a release waits for the record of its holder, and no longer than half of its time: its guard
+/// allows a third of the ttl. A record is written in one round trip, so a release rarely waits at all.
 const RECORDING: Duration = Duration::from_secs(1);
 
 /// Idle time before the socket is watched: short holds cost nothing.

@@ -60,6 +60,7 @@ pub(crate) struct SessionRequest {
     pub(super) id: LeaseId,
     pub(super) is_shared: bool,
     pub(super) label: String,
+    pub(super) ttl: Duration,
     /// Whether it keeps new shared holders out.
     pub(super) has_claimed: bool,
     /// The end of the wait; `None` for an attempt that does not wait.

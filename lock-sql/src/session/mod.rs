@@ -199,6 +199,7 @@ impl SqlSessions {
                 id,
                 is_shared: matches!(request.mode(), Mode::Shared),
                 label: request.label().encode(),
+                ttl: request.ttl(),
                 has_claimed: false,
                 until,
                 reply,

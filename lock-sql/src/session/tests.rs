@@ -1,5 +1,7 @@
 //! Sessions on real servers.
 
+mod records;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -74,6 +76,7 @@ async fn session_with(id: LeaseId, record_at: Option<Instant>, here: &SqlSession
         label: String::new(),
         began: 0,
         token: 1,
+        ttl: AcquireRequest::DEFAULT_TTL,
         record_at,
         recording: None,
     };
@@ -99,6 +102,7 @@ async fn take(
         id: LeaseId::from_bytes([1; 16]),
         is_shared: false,
         label: String::new(),
+        ttl: request.ttl(),
         has_claimed: false,
         until,
         reply,

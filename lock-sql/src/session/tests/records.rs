@@ -1,0 +1,41 @@
+//! Records of holders that are written late.
+
+use std::time::Duration;
+
+use lock_testkit::locks::until;
+use polylock_core::admin::LockAdmin as _;
+use polylock_core::{LockKey, Released, Wait};
+
+use super::{open, recorded, request, run};
+use crate::database::tests::{databases, until_blocked};
+use crate::session::args::Args;
+
+/// Another transaction locks the record, so that it cannot be written before the release, nor cleared by it.
+#[tokio::test]
+async fn a_release_is_in_time_although_the_record_of_its_holder_is_late() {
+    let key = LockKey::new("k").unwrap();
+    for database in databases() {
+        let url = format!("{database}?mode=row&timeout=20s");
+        let (before, there) = (open(&url).await, open(&url).await);
+        let other = async |text: &str| run(&there, text, Args::new()).await;
+        // The record is there from now on.
+        recorded(&before).await.release().await.unwrap();
+        // A release of this one may take two thirds of a second.
+        let brief = request("k", Wait::AtMost(Duration::from_secs(20)));
+        let brief = brief.with_ttl(Duration::from_secs(2));
+        until("a busy machine is fast enough", async || {
+            let here = open(&url).await;
+            other("BEGIN; SELECT id FROM polylock_locks WHERE kind = 3 FOR UPDATE").await;
+            let guard = here.acquire(&brief).await.unwrap();
+            until_blocked(&database).await;
+            let released = guard.release().await;
+            other("COMMIT").await;
+            until("the session of the late record ends", async || {
+                there.inspect(&key).await.unwrap().is_none()
+            })
+            .await;
+            matches!(released, Ok(Released::Clean))
+        })
+        .await;
+    }
+}
