@@ -46,7 +46,8 @@ impl QuorumClient {
             // Armed before the first request.
             let lease: Arc<dyn Lease> = Arc::new(QuorumLease(Arc::clone(&attempt)));
             let pending = quorum.engine.pending(request.key(), lease, request.ttl());
-            let votes = attempt.ask_for_votes(backoff.clock_grace(request.ttl()));
+            let grace = backoff.clock_grace(request.ttl());
+            let votes = attempt.ask_for_votes(proposal(), grace);
             let Some(outcome) = backoff.bound(votes).await else {
                 return Err(backoff.unanswered());
             };
@@ -94,7 +95,7 @@ impl Quorum {
 
 /// The result of an attempt.
 #[derive(Debug)]
-enum QuorumOutcome {
+pub(super) enum QuorumOutcome {
     /// Other clients have votes.
     Lost {
         /// When the votes of other clients expire.
@@ -127,8 +128,12 @@ impl QuorumAcquisition {
     /// # Cancel safety
     ///
     /// The lease releases every vote that was granted.
-    async fn ask_for_votes(self: &Arc<Self>, clock_grace: Duration) -> QuorumOutcome {
-        let (quorum, proposal) = (&*self.quorum, proposal());
+    pub(super) async fn ask_for_votes(
+        self: &Arc<Self>,
+        proposal: u64,
+        clock_grace: Duration,
+    ) -> QuorumOutcome {
+        let quorum = &*self.quorum;
         let sent = quorum.engine.now();
         let mut answers = quorum.ask(|node| {
             let this = Arc::clone(self);
@@ -243,7 +248,7 @@ impl VoteRound {
 }
 
 /// A request between two attempts.
-struct QuorumBackoff {
+pub(super) struct QuorumBackoff {
     budget: RedisBudget,
     /// The number of attempts that lost to other clients.
     attempts: u32,
@@ -253,7 +258,7 @@ struct QuorumBackoff {
 }
 
 impl QuorumBackoff {
-    fn new(request: &AcquireRequest) -> Self {
+    pub(super) fn new(request: &AcquireRequest) -> Self {
         Self {
             budget: RedisBudget::of(request, Duration::MAX),
             attempts: 0,
@@ -269,7 +274,7 @@ impl QuorumBackoff {
 
     /// How long after its begin an attempt may still wait for the other nodes if the clocks of its voters
     /// are behind. It leaves time for the agreement.
-    fn clock_grace(&self, ttl: Duration) -> Duration {
+    pub(super) fn clock_grace(&self, ttl: Duration) -> Duration {
         let longest = CLOCK_GRACE.min(ttl / 4);
         if !self.budget.waits() {
             return longest;

@@ -99,7 +99,7 @@ impl History {
                 let at = self.below(self.stray.len() as u64) as usize;
                 let (id, node) = self.stray.swap_remove(at);
                 let (now, until) = (self.now, self.now + TTL);
-                self.nodes[node].vote(id, self.rules.shared, now, until);
+                self.nodes[node].vote(id, self.rules.shared, None, now, until);
             }
         }
         let wrong = check_holds(self.guards.iter().copied());
@@ -175,7 +175,7 @@ impl History {
         let at_node = is_sent.then(|| &mut self.nodes[node]);
         Some(match attempt.phase {
             Phase::Asking => {
-                let vote = at_node.map(|node| node.vote(id, shared, now, now + TTL));
+                let vote = at_node.map(|node| node.vote(id, shared, None, now, now + TTL));
                 attempt.votes.add(match vote.filter(|_| !is_lost) {
                     Some(Vote::Granted(token)) => {
                         attempt.agreement.recorded(node, token);

@@ -3,6 +3,7 @@
 mod history;
 mod node;
 mod script;
+mod token_order;
 
 use std::collections::HashSet;
 

@@ -10,8 +10,8 @@ use crate::script::BLOCK;
 pub(super) struct Node {
     /// The lead of its clock, below which it draws no token. Without one, only the counters keep the
     /// order.
-    clock: Option<u64>,
-    last: u64,
+    pub(super) clock: Option<u64>,
+    pub(super) last: u64,
     owner: u64,
     holders: Vec<(u64, u64)>,
     gone: HashSet<u64>,
@@ -26,7 +26,15 @@ impl Node {
         }
     }
 
-    pub(super) fn vote(&mut self, id: u64, shared: bool, now: u64, until: u64) -> Vote {
+    /// Votes with the proposed token if there is one and the clock is near it.
+    pub(super) fn vote(
+        &mut self,
+        id: u64,
+        shared: bool,
+        proposal: Option<u64>,
+        now: u64,
+        until: u64,
+    ) -> Vote {
         self.expire(now);
         if now < self.votes_from {
             let (left, last) = (Duration::ZERO, self.last);
@@ -44,7 +52,8 @@ impl Node {
         }
         self.holders.push((id, until));
         let clock = self.clock.map_or(0, |ahead| now * 1_000 + ahead);
-        let token = clock.max(self.last + 1);
+        let proposal = proposal.filter(|time| time.abs_diff(clock) <= MAX_SKEW);
+        let token = proposal.unwrap_or(clock).max(self.last + 1);
         (self.last, self.owner) = (end(shared, token), id);
         Vote::Granted(token)
     }
@@ -90,6 +99,9 @@ impl Node {
         self.holders.retain(|(_, until)| *until > now);
     }
 }
+
+/// By how many microseconds the clocks of a client and a node may differ.
+const MAX_SKEW: u64 = 100_000;
 
 pub(super) fn end(shared: bool, token: u64) -> u64 {
     if shared { token } else { token + BLOCK - 1 }

@@ -30,7 +30,7 @@ fn the_model_answers_as_the_scripts_do() {
             let beside_writer = shared && holders.iter().any(|holder| !modes[holder]);
             match random.below(3) {
                 0 if !is_holder && !beside_writer => {
-                    let vote = match model.vote(id, shared, 0, 1) {
+                    let vote = match model.vote(id, shared, None, 0, 1) {
                         Vote::Granted(token) => Ok(token),
                         Vote::Held { last, .. } => Err(last),
                         Vote::Rejoining { .. } => unreachable!("it has not restarted"),
