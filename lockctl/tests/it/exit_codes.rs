@@ -41,7 +41,7 @@ fn a_held_lock_is_75_or_what_is_asked_for() {
     let _holder = place.holder("k");
     for (code, line) in [
         (75, "run -n k -- touch ran"),
-        (75, "run -w 0.2 k -- touch ran"),
+        (75, "run -w 1.2 k -- touch ran"),
         (9, "run -n -E 9 k -- touch ran"),
         (75, "acquire -n k"),
         (75, "try k"),
@@ -50,11 +50,11 @@ fn a_held_lock_is_75_or_what_is_asked_for() {
         place.expect(code, line);
     }
     let began = Instant::now();
-    place.expect(75, "run -w 300ms k -- touch ran");
+    place.expect(75, "run -w 1300ms k -- touch ran");
     let waited = began.elapsed();
     assert!(
-        waited >= Duration::from_millis(300),
-        "-w 300ms waited {waited:?}"
+        waited >= Duration::from_millis(1300),
+        "-w 1300ms waited {waited:?}"
     );
     let skipped = place.expect(0, "run --skip-if-held k -- touch ran");
     skipped.says_only("lockctl: skipped: k is held\n");

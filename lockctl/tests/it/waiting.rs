@@ -139,7 +139,7 @@ fn nohup_is_respected_while_waiting() {
 fn several_keys_are_all_or_nothing() {
     let place = Place::new();
     let _holder = place.holder("b");
-    let ended = place.expect(75, "run -w 0.2 c b a -- touch ran");
+    let ended = place.expect(75, "run -w 1.2 c b a -- touch ran");
     ended.says(&["error: b is held"]);
     place.assert_not_run();
     for key in ["a", "c"] {
@@ -182,7 +182,7 @@ fn the_next_key_is_told_on_a_terminal_as_well() {
 fn a_reader_that_does_not_read_holds_up_no_end_of_the_waiting() {
     let place = Place::new();
     let _holder = place.holder("k");
-    for line in ["acquire k -w 300ms", "run k -w 300ms -- true"] {
+    for line in ["acquire k -w 1200ms", "run k -w 1200ms -- true"] {
         let (reader, full) = full_pipe();
         let mut command = place.lockctl(line);
         command.stderr(full);

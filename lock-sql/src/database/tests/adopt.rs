@@ -65,7 +65,8 @@ async fn a_lease_that_ends_goes_to_its_adopter_or_to_a_waiter() {
 #[tokio::test]
 async fn an_adoption_of_a_locked_row_is_unknown_in_time_and_may_be_repeated() {
     for url in databases() {
-        let client = Client::open(&url, "&timeout=500ms").await;
+        // Time for a login, and less than the second after which MariaDB refuses a statement that waits.
+        let client = Client::open(&url, "&timeout=900ms").await;
         let first = client.take("k", 1, ALONE).await.expect("it is free");
         let other = begin(&url, &rows("k", 0)).await;
         let answer = timeout(TTL, adopt(&client, "k", 1, 2)).await;

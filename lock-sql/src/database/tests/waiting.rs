@@ -46,7 +46,7 @@ pub(super) fn wait(
     })
 }
 
-/// Times from a release to the grant of another client that waits, sorted.
+/// Times from a release to the grant of another client that waits.
 async fn hand_offs(here: &Arc<Leases>, there: &Arc<Leases>, count: usize) -> Vec<Duration> {
     let mut times = Vec::new();
     let mut guard = here.acquire(&request("k")).await.expect("free");
@@ -60,21 +60,24 @@ async fn hand_offs(here: &Arc<Leases>, there: &Arc<Leases>, count: usize) -> Vec
         guard = granted;
     }
     guard.release().await.expect("released");
-    times.sort();
     times
 }
 
-/// Releases a lock; the waiter gets it within this time.
+/// Releases a lock; returns the guard of the waiter, and the time until it was granted.
 async fn passes(
     guard: LockGuard,
     waiting: JoinHandle<(LockGuard, Instant)>,
-    within: Duration,
-) -> LockGuard {
+) -> (LockGuard, Duration) {
     let begun = Instant::now();
     guard.release().await.expect("released");
     let (next, when) = waiting.await.expect("no panic");
-    assert!(when - begun < within, "granted after {:?}", when - begun);
-    next
+    (next, when - begun)
+}
+
+/// Asserts by the median that waiters were notified: a busy machine may stall one of three.
+fn assert_notified(mut times: Vec<Duration>) {
+    times.sort();
+    assert!(times[times.len() / 2] < NOTIFIED, "granted after {times:?}");
 }
 
 async fn receives(leases: &Arc<Leases>) {
@@ -98,13 +101,13 @@ async fn a_waiter_is_notified_and_polls_no_more_than_once_a_second() {
     let after = client.number(done).await;
     assert!(after - before < 50, "{} transactions", after - before);
     assert!(!waiting.is_finished());
-    let guard = passes(guard, waiting, NOTIFIED).await;
+    let (guard, after) = passes(guard, waiting).await;
+    assert!(after < NOTIFIED, "granted after {after:?}");
     let waiting = wait(&here, request("k"));
     receives(&here).await;
     guard.release().await.unwrap();
     waiting.await.unwrap().0.release().await.unwrap();
-    let times = hand_offs(&here, &there, 20).await;
-    assert!(times[10] < NOTIFIED, "granted after {times:?}");
+    assert_notified(hand_offs(&here, &there, 20).await);
 }
 
 #[tokio::test]
@@ -418,10 +421,19 @@ async fn a_waiter_whose_listener_was_killed_is_notified_again() {
     // The holder may have one as well.
     assert!(!server.sql(&url, kill).is_empty());
     // It gets no notification for a while, and polls.
-    let guard = passes(guard, waiting, ASKED).await;
-    let waiting = wait(&here, request("k"));
-    receives(&here).await;
-    let _guard = passes(guard, waiting, NOTIFIED).await;
+    let (mut guard, after) = passes(guard, waiting).await;
+    assert!(after < ASKED, "granted after {after:?}");
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        let waiting = wait(&here, request("k"));
+        receives(&here).await;
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        let (next, after) = passes(guard, waiting).await;
+        times.push(after);
+        next.release().await.unwrap();
+        guard = there.acquire(&request("k")).await.unwrap();
+    }
+    assert_notified(times);
 }
 
 /// All connections that the role may open are in use.
@@ -457,26 +469,32 @@ async fn a_downgrade_a_break_and_a_permit_wake_waiters() {
     let url = PostgresServer::shared().database();
     let (here, there) = (leases(&url, "").await, leases(&url, "").await);
     let reader = || request("k").with_mode(Mode::Shared);
-    let mut guard = here.acquire(&request("k")).await.unwrap();
-    let waiting = wait(&there, reader());
-    receives(&there).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let begun = Instant::now();
-    guard.downgrade().await.unwrap();
-    let (shared, when) = waiting.await.unwrap();
-    assert!(when - begun < NOTIFIED, "granted after {:?}", when - begun);
-    // A writer waits for two readers, and comes after the second one.
-    let waiting = wait(&there, request("k"));
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    guard.release().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(!waiting.is_finished());
-    let writer = passes(shared, waiting, NOTIFIED).await;
-    let waiting = wait(&there, reader());
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let begun = Instant::now();
-    here.store.break_all(&key("k"), "why not").await.unwrap();
-    let (_reader, when) = waiting.await.unwrap();
-    assert!(when - begun < NOTIFIED, "granted after {:?}", when - begun);
-    drop(writer);
+    let mut times = [(); 3].map(|()| Vec::new());
+    for _ in 0..3 {
+        let mut guard = here.acquire(&request("k")).await.unwrap();
+        let waiting = wait(&there, reader());
+        receives(&there).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let begun = Instant::now();
+        guard.downgrade().await.unwrap();
+        let (shared, when) = waiting.await.unwrap();
+        times[0].push(when - begun);
+        // A writer waits for two readers, and comes after the second one.
+        let waiting = wait(&there, request("k"));
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        guard.release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!waiting.is_finished());
+        let (writer, after) = passes(shared, waiting).await;
+        times[1].push(after);
+        let waiting = wait(&there, reader());
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let begun = Instant::now();
+        here.store.break_all(&key("k"), "why not").await.unwrap();
+        let (last, when) = waiting.await.unwrap();
+        times[2].push(when - begun);
+        drop(writer);
+        last.release().await.unwrap();
+    }
+    times.into_iter().for_each(assert_notified);
 }

@@ -56,8 +56,8 @@ async fn a_lease_that_was_waited_for_is_not_too_long(site: Site) {
         site.table,
         site.bytes(b"job"),
         match site.kind() {
-            crate::server::support::Kind::MariaDb => "SLEEP(1)",
-            crate::server::support::Kind::Postgres => "pg_sleep(1)",
+            crate::server::support::Kind::MariaDb => "SLEEP(2)",
+            crate::server::support::Kind::Postgres => "pg_sleep(2)",
         }
     );
     let unlocked = format!(
@@ -73,7 +73,7 @@ async fn a_lease_that_was_waited_for_is_not_too_long(site: Site) {
     while !site.sql(unlocked.clone()).await.is_empty() {
         tokio::time::sleep(ms(10)).await;
     }
-    let ttl = ms(2_000);
+    let ttl = ms(4_000);
     let lease = request("job").with_ttl(ttl).with_renewal(Renewal::Manual);
     let began = Instant::now();
     let guard = holder.acquire(&lease).await.expect("it is granted");

@@ -58,8 +58,8 @@ async fn limits_cost_no_lock_and_end_no_wait(site: impl Fn(Mode) -> Site) {
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_of_postgres_cost_no_lock_and_end_no_wait() {
     let options = PostgresOptions::new()
-        .with_config("statement_timeout", "800ms")
-        .with_config("lock_timeout", "700ms")
+        .with_config("statement_timeout", "1500ms")
+        .with_config("lock_timeout", "1400ms")
         .with_config("idle_in_transaction_session_timeout", "2s")
         .with_config("idle_session_timeout", "2s");
     let server = Arc::new(PostgresServer::start(options));
@@ -69,7 +69,7 @@ async fn limits_of_postgres_cost_no_lock_and_end_no_wait() {
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_of_mariadb_cost_no_lock_and_end_no_wait() {
     let options = MariaDbOptions::new()
-        .with_config("max_statement_time", "0.9")
+        .with_config("max_statement_time", "1.5")
         .with_config("innodb_lock_wait_timeout", "1")
         .with_config("lock_wait_timeout", "1")
         .with_config("wait_timeout", "2")
@@ -134,7 +134,7 @@ async fn a_request_that_gets_no_connection_says_so_and_is_no_outage(site: Site) 
         return;
     }
     let locks: Arc<dyn DistributedLock> =
-        Arc::new(site.with_connections(2).with("timeout=1s").open().await);
+        Arc::new(site.with_connections(2).with("timeout=1500ms").open().await);
     let queued = Arc::new(LocalQueue::new(Arc::clone(&locks)));
     for locks in [locks, queued] {
         let held = [take_any(&*locks, "a").await, take_any(&*locks, "b").await];
