@@ -20,13 +20,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::support::{
-    Event, InTime as _, SOON, Said, Stage, connect, send, spawn, until, until_within,
+    Event, InTime as _, SOON, Said, Stage, connect, patient, send, spawn, until, until_within,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_requests_on_one_key_are_serial_on_redis() {
     let redis = RedisServer::start(RedisOptions::new());
-    assert_serial(&redis.url(), 3_000).await;
+    assert_serial(&patient(&redis), 3_000).await;
 }
 
 /// Shows that the test above can fail.
@@ -75,7 +75,7 @@ const QUEUED: usize = 16;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_key_does_not_delay_the_others() {
     let redis = RedisServer::start(RedisOptions::new());
-    let (stage, url) = (Stage::new(), redis.url());
+    let (stage, url) = (Stage::new(), patient(&redis));
     let (mut lockers, mut instances, mut hot) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..2 {
         let locker = locker(&url, |locker| locker.wait(SOON * 4)).await;

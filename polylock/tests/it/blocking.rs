@@ -39,7 +39,8 @@ fn compete(url: &str) {
 #[test]
 fn threads_compete_for_a_lock_of_redis() {
     let server = RedisServer::start(RedisOptions::default());
-    compete(&server.url());
+    // A busy machine may stall for longer than the default.
+    compete(&format!("{}?timeout=10s", server.url()));
 }
 
 #[test]

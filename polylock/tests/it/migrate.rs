@@ -104,24 +104,28 @@ fn redis() -> RedisServer {
     RedisServer::start(RedisOptions::default())
 }
 
+/// Its URL, with time for replies: a busy machine may stall for longer than the default.
+fn patient(redis: &RedisServer) -> String {
+    format!("{}?timeout=10s", redis.url())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_redis_to_postgres_with_tokens_that_grow() {
     let redis = redis();
+    let old = patient(&redis);
     let postgres = PostgresServer::shared().database();
     let new = format!("{postgres}?mode=lease");
-    let both = polylock::compiled_in()
-        .connect_migrating(&redis.url(), &new)
-        .await;
+    let both = polylock::compiled_in().connect_migrating(&old, &new).await;
     let capabilities = both.expect("both are there").capabilities();
     assert_eq!(capabilities.fencing, Fencing::BestEffort);
-    assert_increasing(&move_fleet(redis.url(), new).await);
+    assert_increasing(&move_fleet(old, new).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_redis_to_zookeeper_without_tokens_meanwhile() {
     let redis = redis();
     let zookeeper = ZooKeeperServer::shared();
-    let tokens = move_fleet(redis.url(), zookeeper.url()).await;
+    let tokens = move_fleet(patient(&redis), zookeeper.url()).await;
     for (step, token) in tokens {
         // Its numbers are no clock.
         assert_eq!(token.is_none(), step == Step::Both, "{step:?}: {token:?}");

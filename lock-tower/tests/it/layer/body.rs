@@ -184,7 +184,7 @@ async fn the_lock_is_not_free_while_the_body_runs() {
     let memory = polylock_core::memory::Memory::new();
     let locker = Locker::builder(Arc::new(memory.client()), "test").build();
     // The body is polled for the first time well before that, on a busy machine too.
-    let max = Duration::from_secs(1);
+    let max = Duration::from_secs(2);
     let layer = by_path(locker.unwrap()).with_hold(HoldUntil::BodyEnd { max });
     let (began, mut begins) = mpsc::unbounded_channel();
     let (end, ends) = std::sync::mpsc::channel();
@@ -204,7 +204,7 @@ async fn the_lock_is_not_free_while_the_body_runs() {
     let reader = tokio::spawn(async move { next(&mut body).await.map(drop) });
     begins.recv().in_time("the poll of the body").await.unwrap();
     // Well after its time.
-    sleep(max * 2).await;
+    sleep(max + Duration::from_secs(1)).await;
     let acquired = polylock_core::DistributedLockExt::try_lock(&memory, key_of("/a")).await;
     let is_held = acquired.unwrap().is_none();
     end.send(()).unwrap();

@@ -13,8 +13,8 @@ use tokio::sync::Semaphore;
 use tower::Layer as _;
 
 use crate::support::{
-    Broken, Event, Scene, Sent, Stage, by_path, connect, handler, post, request, send, settle,
-    spawn, until,
+    Broken, Event, Scene, Sent, Stage, by_path, connect, handler, patient, post, request, send,
+    settle, spawn, until,
 };
 
 const LIMIT: NonZeroU32 = NonZeroU32::new(3).unwrap();
@@ -36,7 +36,7 @@ fn with_permits(locker: LockerBuilder) -> LockerBuilder {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_many_run_at_once_as_there_are_permits_over_two_instances_on_redis() {
     let redis = RedisServer::start(RedisOptions::new());
-    let url = redis.url();
+    let url = patient(&redis);
     assert_permits([connect(&url).await, connect(&url).await]).await;
 }
 

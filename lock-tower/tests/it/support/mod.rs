@@ -14,7 +14,8 @@ use tower::{Service, ServiceExt as _};
 
 pub(crate) use self::said::{Rejections, Said, Sent};
 pub(crate) use self::scene::{
-    Broken, Handler, SECRET, Scene, break_lock, by_path, connect, handler, key_of, post, request,
+    Broken, Handler, SECRET, Scene, break_lock, by_path, connect, handler, key_of, patient, post,
+    request,
 };
 pub(crate) use self::stage::{Event, Stage};
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::request::Parts;
 use http::{Method, Request, Response};
+use lock_testkit::servers::RedisServer;
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::Engine;
 use polylock_core::layers::LocalQueue;
@@ -79,6 +80,11 @@ pub(crate) async fn connect(url: &str) -> Arc<dyn DistributedLock> {
         .and_then(|registry| registry.with(RedisBackend::default()))
         .expect("the schemes differ");
     registry.connect(url).await.expect("it answers")
+}
+
+/// The URL of a Redis that gets time for its replies: a busy machine may stall for longer than the default.
+pub(crate) fn patient(redis: &RedisServer) -> String {
+    format!("{}?timeout=10s", redis.url())
 }
 
 /// A backend of exclusive locks that fails in the same way always, and says more than a client should read.
