@@ -3,17 +3,17 @@
 use std::fs;
 
 use lock_testkit::servers::{Fsync, RedisOptions};
-use polylock_core::{ErrorKind, LockGuard};
+use polylock_core::{AcquireRequest, ErrorKind, LockGuard, LostReason, Renewal};
 use tokio::time::Instant;
 
 use crate::support::{
-    Place, SOON, TTL, acquire, assert_error, assert_replaced, assert_took, attempt, granted, info,
-    ms, pass, release, request, take, until, within,
+    LONG_TTL, Place, TTL, acquire, assert_error, assert_replaced, assert_took, attempt, granted,
+    info, loss_by_renewal, ms, pass, release, renewed, request, take, until, within,
 };
 
 /// A ttl that outlasts what a test does.
-fn long(name: &str) -> polylock_core::AcquireRequest {
-    within(request(name).with_ttl(TTL * 10), TTL * 5)
+fn long(name: &str) -> AcquireRequest {
+    within(request(name).with_ttl(LONG_TTL), TTL * 5)
 }
 
 /// The lock is gone, and the holder does not know yet: documented as unsafe.
@@ -21,7 +21,7 @@ async fn assert_lost(place: &Place, guard: LockGuard) {
     let other = place.elsewhere().await;
     let next = acquire(&other, &long("a")).await;
     assert!(guard.is_held(), "not shown to be unsafe");
-    guard.renew().await.expect_err("another one has it");
+    assert_eq!(loss_by_renewal(&guard).await, LostReason::Stolen);
     assert_replaced(guard, next).await;
 }
 
@@ -29,6 +29,7 @@ async fn assert_lost(place: &Place, guard: LockGuard) {
 async fn assert_kept(place: &Place, guard: LockGuard) {
     let other = place.elsewhere().await;
     assert_error(&other, &attempt("a"), ErrorKind::Contended).await;
+    // The connections of before the restart are broken, which a renewal may be the first to notice.
     renewed(&guard).await;
     let token = guard.fencing_token();
     release(guard).await;
@@ -38,18 +39,10 @@ async fn assert_kept(place: &Place, guard: LockGuard) {
     place.assert_nothing_left(&[&other], "a").await;
 }
 
-/// The connections of before the restart are broken, which a renewal may be the first to notice.
-async fn renewed(guard: &LockGuard) {
-    let deadline = Instant::now() + SOON;
-    while let Err(error) = guard.renew().await {
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(Instant::now() < deadline, "it is not renewed: {error}");
-        tokio::time::sleep(ms(20)).await;
-    }
-}
-
+/// Without renewals, one of which could learn of the loss before the test does.
 async fn held(place: &Place) -> LockGuard {
-    acquire(&*place.client().await, &long("a")).await
+    let manual = long("a").with_renewal(Renewal::Manual);
+    acquire(&*place.client().await, &manual).await
 }
 
 #[tokio::test]
@@ -143,8 +136,10 @@ async fn an_append_only_file_that_lost_its_end_may_lose_the_lock_and_the_token_g
         .expect("a log");
     let first = place.client().await;
     pass(&first, "a").await;
+    written(&place).await;
     let before = fs::metadata(&log).expect("a file").len();
     let guard = held(&place).await;
+    written(&place).await;
     place.server.kill();
     let file = fs::OpenOptions::new()
         .write(true)

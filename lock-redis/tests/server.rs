@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use lock_testkit::history::{Checker, Counter, Recorder};
 use polylock_core::layers::LocalQueue;
-use polylock_core::{DistributedLock, ErrorKind};
+use polylock_core::{DistributedLock, ErrorKind, LostReason};
 use polylock_redis::Redis;
 use tokio::task::JoinSet;
 
 use crate::support::{
     Place, SOON, TTL, acquire, assert_error, assert_replaced, attempt, break_lock, count, granted,
-    idle, key, lease, ms, noted, noted_waiters, release, request, take, until, within,
+    idle, key, lease, loss_by_renewal, ms, noted, noted_waiters, release, request, take, take_long,
+    until, within,
 };
 
 const KEYS: usize = 5;
@@ -135,13 +136,14 @@ async fn a_server_that_forgets_its_scripts_loses_no_increment() {
 /// An administrator, an eviction or a clock jump removes a lock.
 async fn taken_away(place: &Place, how: impl FnOnce()) {
     let (locks, other) = (place.client().await, place.elsewhere().await);
-    let guard = take(&locks, "a").await;
+    let guard = take_long(&locks, "a").await;
     how();
     // A counter that is lost starts at the clock, which counts milliseconds.
     tokio::time::sleep(ms(2)).await;
-    let next = take(&other, "a").await;
+    let next = take_long(&other, "a").await;
     // Documented as unsafe: for a while there are two holders.
     assert!(guard.is_held(), "not shown to be unsafe");
+    assert_eq!(loss_by_renewal(&guard).await, LostReason::Stolen);
     assert_replaced(guard, next).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }

@@ -3,16 +3,14 @@ use std::time::Duration;
 
 pub(crate) use lock_testkit::locks::token;
 use lock_testkit::servers::{RedisNodes, RedisOptions, RedisServer};
-use polylock_core::{
-    AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, LostReason, Renewal, Wait,
-};
+use polylock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, Renewal, Wait};
 use polylock_redis::{RedisConfig, Redlock};
-use tokio::time::Instant;
 
 use super::nodes::{PATIENT, config, holders};
 
 pub(crate) use crate::support::{
-    SOON, acquire, assert_error, assert_took, loss, ms, release, stays_held, until, within,
+    SOON, acquire, assert_error, assert_took, loss, loss_by_renewal, ms, release, stays_held,
+    until, within,
 };
 
 /// A lease that a busy machine renews in time.
@@ -64,19 +62,4 @@ pub(crate) async fn assert_refused(
 /// Takes a lock within a few seconds.
 pub(crate) async fn take(locks: &dyn DistributedLock, name: &str) -> LockGuard {
     acquire(locks, &within(request(name), SOON)).await
-}
-
-/// How the holder learns of its loss from its nodes, however long they take to answer.
-pub(crate) async fn loss_by_renewal(guard: &LockGuard) -> LostReason {
-    let deadline = Instant::now() + SOON * 2;
-    loop {
-        let renewed = guard.renew().await;
-        if let Some(reason) = renewed.err().and_then(|error| error.lost_reason()) {
-            return reason;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "the nodes do not say that it is lost"
-        );
-    }
 }

@@ -214,6 +214,18 @@ pub(crate) async fn loss(guard: &LockGuard) -> LostReason {
     lost.expect("the loss is signaled")
 }
 
+/// How the holder learns of its loss by renewals, some of which may have no reply.
+pub(crate) async fn loss_by_renewal(guard: &LockGuard) -> LostReason {
+    let deadline = Instant::now() + SOON * 2;
+    loop {
+        let renewed = guard.renew().await;
+        if let Some(reason) = renewed.err().and_then(|error| error.lost_reason()) {
+            return reason;
+        }
+        assert!(Instant::now() < deadline, "no renewal shows the loss");
+    }
+}
+
 /// Asserts that a lock stays held for a time.
 pub(crate) async fn stays_held(guard: &LockGuard, time: Duration) {
     let until = Instant::now() + time;
