@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::Case;
-use super::case::SOON;
+use super::case::{LATE, SOON};
 use crate::history::{Recorded, Recorder};
 
 /// What became of a future that was polled a number of times.
@@ -168,6 +168,26 @@ pub(super) fn contended<'a>(
         };
         assert_eq!(error.kind(), ErrorKind::Contended, "at {place}: {error}");
         error
+    }
+}
+
+/// Waits for a lock that is held; returns the error, which is contention, and how long the wait took. A busy
+/// server may not have answered within a short wait, which is repeated then.
+pub(super) async fn timed_out<T: Debug>(
+    locks: &dyn DistributedLock,
+    wait: impl AsyncFn() -> Result<T>,
+) -> (Error, Duration) {
+    let deadline = Instant::now() + LATE;
+    loop {
+        let began = Instant::now();
+        let answer = wait().await;
+        let waited = began.elapsed();
+        let error = answer.expect_err("two hold the lock");
+        if error.kind() != ErrorKind::Unavailable || began > deadline {
+            assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+            return (error, waited);
+        }
+        assert!(locks.shutdown(SOON).await, "background work does not end");
     }
 }
 
