@@ -11,7 +11,7 @@ use polylock_core::{AcquireRequest, DistributedLock, LockGuard, Result};
 use polylock_zk::ZooKeeper;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::support::counted::Counted;
+use crate::support::counted::{Count, Counted};
 use crate::support::{
     Place, SOON, admin, granted, handed_over, key, ms, open, permits, release, seen, take, token,
     until, waiting, within,
@@ -63,15 +63,14 @@ async fn line_of(locks: &Arc<ZooKeeper>, count: usize) -> Vec<JoinHandle<Result<
     line
 }
 
-/// Waits until no more requests and events come.
+/// Waits until no more requests and events come for 150 ms, of which a stall of the machine is one step.
 async fn quiet(place: &Counted) {
-    let mut last = place.count();
-    loop {
-        tokio::time::sleep(ms(150)).await;
+    let (mut last, mut steps) = (place.count(), 0);
+    while steps < 15 {
+        tokio::time::sleep(ms(10)).await;
         let count = place.count();
-        if (count.requests, count.events) == (last.requests, last.events) {
-            return;
-        }
+        let is_quiet = (count.requests, count.events) == (last.requests, last.events);
+        steps = if is_quiet { steps + 1 } else { 0 };
         last = count;
     }
 }
@@ -86,12 +85,14 @@ async fn a_free_lock_costs_three_requests() {
         release(take(&locks, "a").await).await;
     }
     let (count, received) = (place.count() - before, place.received() - received);
+    let later = place.count() - before;
     // Held for 0.1 s by a slow machine, a lock costs a watch.
     assert_eq!(count.requests, 300 + count.watches);
     assert!(count.watches < 10);
-    // The server counts its own question.
-    let beats = i64::try_from(count.requests + count.beats).expect("it is small");
-    assert_eq!(received, beats + 1);
+    // The server counts its own question. A heartbeat may come before it.
+    let sent = |count: Count| i64::try_from(count.requests + count.beats).expect("it is small");
+    let expected = sent(count)..=sent(later);
+    assert!(expected.contains(&(received - 1)), "{received}: {count:?}");
 }
 
 #[tokio::test]
@@ -122,19 +123,24 @@ async fn a_lock_that_others_want_costs_five_requests() {
     for (place, locks) in (1..).zip(clients) {
         let (hand_offs, last) = (Arc::clone(&hand_offs), Arc::clone(&last));
         tasks.spawn(async move {
-            for _ in 0..60 {
+            let mut locked = 0_usize;
+            // While one of them is stalled, the other one has the lock alone.
+            while locked < 60 || hand_offs.load(Ordering::SeqCst) < 50 {
+                locked += 1;
                 let guard = locks.acquire(&patient()).await.expect("it is granted");
                 let changed = last.swap(place, Ordering::SeqCst) != place;
                 hand_offs.fetch_add(usize::from(changed), Ordering::SeqCst);
                 release(guard).await;
             }
+            locked
         });
     }
-    tasks.join_all().await;
+    let locked: usize = tasks.join_all().await.into_iter().sum();
     let count = place.count() - before;
     let hand_offs = hand_offs.load(Ordering::SeqCst);
     assert!(hand_offs >= 50, "{hand_offs}");
-    assert!(count.requests <= 5 * 120, "{count:?}");
+    let requests = count.requests - count.own_watches;
+    assert!(requests <= 5 * locked, "{locked} locks: {count:?}");
 }
 
 #[tokio::test]
@@ -171,12 +177,11 @@ async fn the_end_of_a_permit_wakes_two_at_most() {
     for next in line {
         quiet(&place).await;
         // Not counting that a holder hears of the end of its own node.
-        let heard = || place.count().events - place.deletions();
-        let before = heard();
+        let before = place.changes();
         release(held.remove(0)).await;
         held.push(granted(next).await);
         quiet(&place).await;
-        most = most.max(heard() - before);
+        most = most.max(place.changes() - before);
     }
     assert_eq!(most, 2);
 }
@@ -191,7 +196,7 @@ async fn a_watch_of_an_administrator_reads_the_nodes_of_holders() {
     let named = || (place.named("GETCHILDREN"), place.named("GETDATA"));
     let before = named();
     let events = admin.watch("").await.expect("it answers");
-    tokio::time::sleep(ms(1_000)).await;
+    until("two looks", async || named().1 - before.1 >= 2).await;
     drop(events);
     tokio::time::sleep(ms(300)).await;
     let (looks, reads) = (named().0 - before.0, named().1 - before.1);

@@ -6,7 +6,7 @@ use lock_testkit::servers::{Reply, ZooKeeperOptions, ZooKeeperServer};
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 
 use super::store::{self, root};
-use super::{config, open};
+use super::{config, is_entry, open};
 
 /// A server of the test, and a proxy that counts what goes to it and comes from it.
 ///
@@ -17,8 +17,6 @@ pub(crate) struct Counted {
     proxy: Proxy,
     root: String,
     requests: Watch,
-    beats: Watch,
-    watches: Watch,
     events: PushWatch,
 }
 
@@ -31,6 +29,9 @@ pub(crate) struct Count {
     pub(crate) beats: usize,
     /// Watches that were put on nodes, on those of the waiters' predecessors or on own ones.
     pub(crate) watches: usize,
+    /// Those of them that holders put on their own nodes, after a hold of 0.1 s.
+    pub(crate) own_watches: usize,
+    /// Events for all but the owners of the nodes.
     pub(crate) events: usize,
 }
 
@@ -39,16 +40,12 @@ impl Counted {
         let options = ZooKeeperOptions::new().with_config("maxSessionTimeout", "60000");
         let server = ZooKeeperServer::start(options);
         let proxy = Proxy::zookeeper(server.port());
-        let root = root();
-        let top = root.clone();
         Self {
             requests: proxy.watch(|_| true),
-            beats: proxy.watch(move |command| is_beat(command, &top)),
-            watches: proxy.watch(|command| command.arg(2) == "watch"),
             events: proxy.watch_pushes(|_| true),
             server,
             proxy,
-            root,
+            root: root(),
         }
     }
 
@@ -70,11 +67,16 @@ impl Counted {
 
     /// The counts so far.
     pub(crate) fn count(&self) -> Count {
+        // A request that puts a watch on a node comes before its event.
+        let (events, requests) = (self.events.seen(), self.requests.seen());
+        let beats = requests.iter().filter(|one| is_beat(one, &self.root));
+        let beats = beats.count();
         Count {
-            requests: self.requests.count() - self.beats.count(),
-            beats: self.beats.count(),
-            watches: self.watches.count(),
-            events: self.events.count(),
+            requests: requests.len() - beats,
+            beats,
+            watches: requests.iter().filter(is_watch).count(),
+            own_watches: own_watches(&requests).count(),
+            events: events.len() - own_events(&events, &requests),
         }
     }
 
@@ -91,14 +93,10 @@ impl Counted {
         requests.iter().filter(is_sync).count()
     }
 
-    /// How many events so far tell the end of the very node that is watched.
-    pub(crate) fn deletions(&self) -> usize {
-        let is_deletion = |event: &Push| event.get(1) == Some(&Reply::Integer(2));
-        self.events
-            .seen()
-            .iter()
-            .filter(|event| is_deletion(event))
-            .count()
+    /// How many events so far tell something else than the end of the very node that is watched.
+    pub(crate) fn changes(&self) -> usize {
+        let is_change = |event: &&Push| event.get(1) != Some(&Reply::Integer(2));
+        self.events.seen().iter().filter(is_change).count()
     }
 
     /// The server's own count, including this request.
@@ -116,6 +114,7 @@ impl std::ops::Sub for Count {
             requests: self.requests - before.requests,
             beats: self.beats - before.beats,
             watches: self.watches - before.watches,
+            own_watches: self.own_watches - before.own_watches,
             events: self.events - before.events,
         }
     }
@@ -123,4 +122,35 @@ impl std::ops::Sub for Count {
 
 fn is_beat(command: &Command, root: &str) -> bool {
     command.is("PING") || store::is_beat(command, root)
+}
+
+fn is_watch(command: &&Command) -> bool {
+    command.arg(2) == "watch"
+}
+
+/// The watches that clients put on nodes of their own. No client that is counted waits behind itself.
+fn own_watches(requests: &[Command]) -> impl Iterator<Item = &Command> {
+    let is_own = move |watch: &&Command| {
+        let is_creation = |made: &Command| {
+            made.connection == watch.connection
+                && is_entry(made)
+                && watch.arg(1).starts_with(&*made.arg(1))
+        };
+        requests.iter().any(is_creation)
+    };
+    requests.iter().filter(is_watch).filter(is_own)
+}
+
+/// How many of the events tell holders of the end of their own nodes. A holder that is stalled for 0.1 s watches
+/// its node, and gets an event beside the one for the waiter that watches it.
+fn own_events(events: &[Push], requests: &[Command]) -> usize {
+    let is_told = |own: &&Command| {
+        let node = own.arg(1);
+        let is_of_node =
+            |event: &&Push| event.get(2).and_then(Reply::text).as_deref() == Some(&*node);
+        let events = events.iter().filter(is_of_node).count();
+        let watches = requests.iter().filter(is_watch);
+        events > 0 && events >= watches.filter(|watch| watch.arg(1) == node).count()
+    };
+    own_watches(requests).filter(is_told).count()
 }
