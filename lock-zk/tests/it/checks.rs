@@ -6,8 +6,8 @@ use std::time::Duration;
 use lock_testkit::servers::{
     RedisOptions, RedisServer, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
 };
-use polylock_core::{ErrorKind, HealthCheck, Registry, Result, Status};
-use polylock_zk::{NodeAccess, ZooKeeper, ZooKeeperBackend};
+use polylock_core::{Error, ErrorKind, HealthCheck, Registry, Result, Status};
+use polylock_zk::{NodeAccess, ZooKeeper, ZooKeeperBackend, ZooKeeperConfig};
 use tokio::time::Instant;
 use zookeeper_client::Client;
 
@@ -44,6 +44,21 @@ async fn a_strict_configuration_takes_an_ensemble_of_three() {
     open.expect("it is meant to be open");
 }
 
+/// Asserts that no server opens a session, and why. A busy machine may need longer than `limit` to find out, but
+/// not each time.
+async fn refused_within(limit: Duration, config: &ZooKeeperConfig, says: &str) -> Error {
+    let mut late = Vec::new();
+    while late.len() < 3 {
+        let started = Instant::now();
+        let error = assert_refused(config.clone(), ErrorKind::Unavailable, says).await;
+        match started.elapsed() {
+            took if took < limit => return error,
+            took => late.push(took),
+        }
+    }
+    panic!("{says} after {late:?}");
+}
+
 #[tokio::test]
 async fn an_ensemble_without_a_majority_opens_no_session() {
     for (read_only, says) in [("false", "majority"), ("true", "takes no writes")] {
@@ -57,10 +72,8 @@ async fn an_ensemble_without_a_majority_opens_no_session() {
         tokio::time::sleep(Duration::from_secs(4)).await;
         let ports = [left.port(), gone.port(), lost.port()];
         let config = config(&ports, "/locks").with_connect_timeout(Duration::from_secs(3));
-        let started = Instant::now();
         let config = config.expect("in range");
-        let error = assert_refused(config, ErrorKind::Unavailable, says).await;
-        assert!(started.elapsed() < Duration::from_millis(3_500));
+        let error = refused_within(Duration::from_millis(3_500), &config, says).await;
         assert!(error.is_retryable(), "{error}");
         assert!(error.message().contains("cannot be reached"), "{error}");
     }
@@ -93,11 +106,8 @@ async fn what_is_no_server_of_zookeeper_is_named_in_time() {
     ] {
         let config = config(ports, "/locks");
         let config = config.with_connect_timeout(Duration::from_millis(connect_timeout));
-        let started = Instant::now();
         let config = config.expect("in range");
-        let error = assert_refused(config, ErrorKind::Unavailable, says).await;
-        let took = started.elapsed();
-        assert!(took < Duration::from_millis(within), "{took:?}: {error}");
+        let error = refused_within(Duration::from_millis(within), &config, says).await;
         assert!(!error.is_outcome_unknown(), "{error}");
     }
 }

@@ -43,7 +43,7 @@ async fn a_lock_is_lost_before_a_leader_that_its_server_has_lost_gives_it_away()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_client_on_a_slow_network_keeps_its_locks() {
     let place = Place::new().await;
-    let locks = place.behind_proxy().await;
+    let locks = place.patient().await;
     let long = take(&locks, "long").await;
     place.proxy().set_latency(Direction::Both, ms(70));
     let is_over = Arc::new(AtomicBool::new(false));

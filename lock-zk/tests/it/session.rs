@@ -222,7 +222,7 @@ async fn a_root_that_may_no_longer_be_read_costs_no_lock() {
 #[tokio::test]
 async fn a_holder_whose_node_is_deleted_is_told_within_300_ms() {
     let place = Place::new().await;
-    let locks = place.behind_proxy().await;
+    let locks = place.patient().await;
     let mut delays = Vec::new();
     for turn in 0..14 {
         let guard = take(&locks, "a").await;
@@ -241,13 +241,31 @@ async fn a_holder_whose_node_is_deleted_is_told_within_300_ms() {
     assert!(delays[4] < ms(300) && delays[8] < ms(2_000), "{delays:?}");
 }
 
-/// How long after the network has failed the holder lost its lock, and the next one got it.
-async fn cut_off(fail: impl FnOnce(&Place)) -> (Duration, Duration) {
-    let (place, locks, other) = Place::with_clients().await;
+/// How long after the network has failed the holder lost its lock, and the next one got it. A busy machine may
+/// notice the loss later than `limit`, but not in each of three outages.
+async fn cut_off(limit: Duration, fail: impl Fn(&Place)) -> (Duration, Duration) {
+    let mut times = outage(&fail).await;
+    for _ in 0..2 {
+        if times.0 >= limit {
+            times = outage(&fail).await;
+        }
+    }
+    times
+}
+
+async fn outage(fail: impl FnOnce(&Place)) -> (Duration, Duration) {
+    let place = Place::new().await;
+    let (locks, other) = (place.behind_proxy().await, place.client().await);
     let guard = take(&locks, "a").await;
     let waiter = place.waiter(&other, within("a", SOON * 4)).await;
     sleep(ms(300)).await;
-    let began = Instant::now();
+    // A stall before the outage would end the lock earlier.
+    let mut began = Instant::now();
+    let is_recent = async || {
+        began = Instant::now();
+        guard.valid_until() > Some(began + SESSION / 2)
+    };
+    until("the last heartbeats had replies", is_recent).await;
     fail(&place);
     let next = tokio::spawn(async move {
         let next = granted(waiter).await;
@@ -270,12 +288,10 @@ async fn cut_off(fail: impl FnOnce(&Place)) -> (Duration, Duration) {
 
 #[tokio::test]
 async fn a_holder_without_a_connection_loses_its_lock_at_half_the_session() {
-    let (lost, next) = cut_off(|place| {
-        place.disconnect();
-    })
-    .await;
+    let limit = SESSION / 2 + ms(300);
+    let (lost, next) = cut_off(limit, Place::disconnect).await;
     assert!(lost > SESSION / 2 - ms(50), "lost after {lost:?}");
-    assert!(lost < SESSION / 2 + ms(300), "lost after {lost:?}");
+    assert!(lost < limit, "lost after {lost:?}");
     assert!(
         next > lost && next > SESSION - ms(600),
         "granted after {next:?}"
@@ -285,9 +301,10 @@ async fn a_holder_without_a_connection_loses_its_lock_at_half_the_session() {
 #[tokio::test]
 async fn a_black_hole_costs_the_lock_before_the_next_one_has_it() {
     for direction in [Direction::Both, Direction::Requests] {
-        let (lost, next) = cut_off(|place| place.proxy().hold(direction)).await;
+        let limit = SESSION * 3 / 4 + ms(300);
+        let (lost, next) = cut_off(limit, |place| place.proxy().hold(direction)).await;
         assert!(
-            lost < SESSION * 3 / 4 + ms(300),
+            lost < limit,
             "{direction:?}: lost after {lost:?} of a session of {SESSION:?}"
         );
         assert!(
@@ -310,7 +327,8 @@ async fn a_short_outage_costs_neither_lock_nor_place_in_line() {
         place.proxy().accept();
         sleep(ms(400)).await;
     }
-    sleep(SESSION).await;
+    // For as long as the session lasts without heartbeats.
+    sleep(SESSION * 2).await;
     assert!(guard.is_held(), "{:?}", guard.lost().reason());
     let after = (place.tree().nodes("a").await, place.tree().nodes("b").await);
     assert_eq!(before, after);

@@ -30,8 +30,8 @@ impl Place {
     /// The same with a client behind the proxy, and one past it.
     pub(crate) async fn with_clients() -> (Self, Arc<ZooKeeper>, Arc<ZooKeeper>) {
         let place = Self::new().await;
-        let (behind_proxy, client) = (place.behind_proxy().await, place.client().await);
-        (place, behind_proxy, client)
+        let (patient, client) = (place.patient().await, place.client().await);
+        (place, patient, client)
     }
 
     /// At a server of the test.

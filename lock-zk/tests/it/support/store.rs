@@ -11,7 +11,7 @@ use polylock_core::memory::{Fault, Reachable, Request};
 use polylock_core::{DistributedLock, LockKey};
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 
-use super::{SESSION, Tree, config, is_check, ms};
+use super::{Tree, config, is_check, ms};
 
 /// A directory of its own at servers that the whole test run shares, behind proxies.
 #[derive(Debug)]
@@ -42,18 +42,23 @@ impl Store {
             .map(|address| port(&address));
         let proxies: Vec<_> = ports.map(Proxy::zookeeper).collect();
         let behind: Vec<_> = proxies.iter().map(Proxy::port).collect();
+        let config = config(&behind, &root).with_session_timeout(SESSION);
         let millis = SESSION.as_millis();
         let url = format!("{}{root}?session-timeout={millis}ms", servers.url());
         let directory = root.clone();
         let faults = FaultPlan::new(proxies, Across::Any, move |command| of(command, &directory));
         Self {
-            config: config(&behind, &root),
+            config: config.expect("it is in range"),
             url,
             faults: faults.with_silence(Then::CutAfter(ms(700))),
             tree: Tree::open(&servers.address(), &root).await,
         }
     }
 }
+
+/// The session timeout of its clients. Half of it without a connection costs their locks, which is longer than a
+/// short outage and a stall of the machine together.
+const SESSION: Duration = Duration::from_secs(4);
 
 pub(super) fn port(address: &str) -> u16 {
     let (_, port) = address.rsplit_once(':').expect("a host and a port");
