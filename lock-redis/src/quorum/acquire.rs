@@ -12,7 +12,7 @@ use polylock_core::{
 use super::QuorumClient;
 use super::lease::{QuorumAcquisition, QuorumLease};
 use super::node::{NodeReplies, Quorum, QuorumNode, await_rest};
-use super::token::{Agreement, proposal};
+use super::token::{Agreement, MAX_SKEW, proposal};
 use super::votes::{Decision, Vote, Votes};
 use crate::budget::RedisBudget;
 use crate::error::RedisFailure;
@@ -159,11 +159,14 @@ impl QuorumAcquisition {
         if round.votes.election() == Decision::Yes {
             // The clocks of all voters are behind the one of this client. If the voters have forgotten
             // their last token as well, another node may know it.
-            if round.agreement.token < proposal {
+            let is_late = round.agreement.token < proposal;
+            if is_late {
                 let left = clock_grace.saturating_sub(quorum.engine.now().since(sent));
-                round
-                    .count_rest(&quorum.nodes, &mut answers, left, proposal)
-                    .await;
+                round.count_rest(&quorum.nodes, &mut answers, left).await;
+            }
+            // A smaller one may be of a client that competes and has not got the lock: it would cost a
+            // round trip.
+            if is_late || round.last_of_others > proposal.saturating_add(MAX_SKEW) {
                 round.agreement.overtaken(round.last_of_others);
             }
             // Slow nodes vote in the background, in case other nodes fail later. A shutdown waits for
@@ -181,9 +184,7 @@ impl QuorumAcquisition {
         }
         // Waits briefly for replies that are about to arrive, to avoid releases with an unknown outcome.
         let grace = quorum.engine.now().since(sent) + GRACE;
-        round
-            .count_rest(&quorum.nodes, &mut answers, grace, u64::MAX)
-            .await;
+        round.count_rest(&quorum.nodes, &mut answers, grace).await;
         if round.votes.election() == Decision::No {
             let (next, is_held) = (round.next, round.votes.is_held());
             return QuorumOutcome::Lost { next, is_held };
@@ -201,23 +202,15 @@ const GRACE: Duration = Duration::from_millis(2);
 const CLOCK_GRACE: Duration = Duration::from_millis(500);
 
 impl VoteRound {
-    /// Whether all tokens that nodes have told are below this one.
-    fn is_behind(&self, token: u64) -> bool {
-        self.agreement.token.max(self.last_of_others) < token
-    }
-
-    /// Counts the replies that arrive within the limit, as long as all tokens are below this one.
+    /// Counts the replies that arrive within the limit.
     async fn count_rest(
         &mut self,
         nodes: &[Arc<QuorumNode>],
         answers: &mut NodeReplies<Result<Vote, RedisFailure>>,
         limit: Duration,
-        below: u64,
     ) {
         let rest = async {
-            while self.is_behind(below)
-                && let Some((node, vote)) = answers.next().await
-            {
+            while let Some((node, vote)) = answers.next().await {
                 self.count(&nodes[node], vote);
             }
         };

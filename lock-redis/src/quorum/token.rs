@@ -22,11 +22,14 @@ use crate::tokens::count_of;
 
 /// The token that a client proposes to all nodes: the time of its clock, in microseconds.
 ///
-/// A node grants it unless its clock differs by more than 100 ms, or it has drawn a larger one.
+/// A node grants it unless its clock differs by more than [`MAX_SKEW`], or it has drawn a larger one.
 pub(super) fn proposal() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
 }
+
+/// By how many microseconds the clocks of a client and a node may differ, as `vote.lua` has it.
+pub(super) const MAX_SKEW: u64 = 100_000;
 
 /// The tokens that nodes have on record for one acquisition. Pure.
 #[derive(Clone, Debug)]

@@ -217,24 +217,30 @@ async fn voters_that_forget_and_are_late_ask_the_one_that_remembers() {
 /// It refuses before the others vote.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_token_of_an_early_refusal_is_continued() {
-    let nodes = RedisNodes::start(3, &RedisOptions::new().with_clock());
-    nodes[2].set_clock_offset(3_600);
-    let locks = open(to(&nodes)).await;
-    let guard = acquire(&locks, &lease("a").with_ttl(SOON * 6)).await;
-    all_voted(&nodes, "a").await;
-    let last = token(&guard);
-    let slow = nodes.iter().take(2).map(|node| {
-        node.command(&["FLUSHALL"]);
-        node.set_clock_offset(-3_600);
-        let slow = Proxy::start(node.port());
-        slow.set_latency(Direction::Both, ms(50));
-        slow
-    });
-    let slow: Vec<_> = slow.collect();
-    let ports = [slow[0].port(), slow[1].port(), nodes[2].port()];
-    let next = take(&open(config(ports, PATIENT)).await, "a").await;
-    assert!(token(&next) > last, "{} after {last}", token(&next));
-    release(next).await;
+    for (clocks, offset) in [("late", -3_600), ("right", 0)] {
+        let nodes = RedisNodes::start(3, &RedisOptions::new().with_clock());
+        nodes[2].set_clock_offset(3_600);
+        let locks = open(to(&nodes)).await;
+        let guard = acquire(&locks, &lease("a").with_ttl(SOON * 6)).await;
+        all_voted(&nodes, "a").await;
+        let last = token(&guard);
+        let slow = nodes.iter().take(2).map(|node| {
+            node.command(&["FLUSHALL"]);
+            node.set_clock_offset(offset);
+            let slow = Proxy::start(node.port());
+            slow.set_latency(Direction::Both, ms(50));
+            slow
+        });
+        let slow: Vec<_> = slow.collect();
+        let ports = [slow[0].port(), slow[1].port(), nodes[2].port()];
+        let next = take(&open(config(ports, PATIENT)).await, "a").await;
+        let next_token = token(&next);
+        assert!(
+            next_token > last,
+            "{clocks} clocks: {next_token} after {last}"
+        );
+        release(next).await;
+    }
 }
 
 /// It does not vote, but tells the token that it has in its file.

@@ -117,7 +117,12 @@ struct Connected(Mutex<Option<oneshot::Receiver<LeaseState>>>);
 #[async_trait]
 impl Renewer for Connected {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
-        let reply = self.0.lock().unwrap().take().expect("one renewal");
+        let reply = self
+            .0
+            .lock()
+            .expect("not poisoned")
+            .take()
+            .expect("one renewal");
         let state = reply.await.expect("the connection is read");
         due.iter().map(|_| Ok(state)).collect()
     }

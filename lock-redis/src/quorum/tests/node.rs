@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::super::token::Raised;
+use super::super::token::{MAX_SKEW, Raised};
 use super::super::votes::Vote;
 use crate::script::BLOCK;
 
@@ -99,9 +99,6 @@ impl Node {
         self.holders.retain(|(_, until)| *until > now);
     }
 }
-
-/// By how many microseconds the clocks of a client and a node may differ.
-const MAX_SKEW: u64 = 100_000;
 
 pub(super) fn end(shared: bool, token: u64) -> u64 {
     if shared { token } else { token + BLOCK - 1 }
