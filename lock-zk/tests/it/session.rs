@@ -243,7 +243,7 @@ async fn a_holder_whose_node_is_deleted_is_told_within_300_ms() {
 
 /// How long after the network has failed the holder lost its lock, and the next one got it. A busy machine may
 /// notice the loss later than `limit`, but not in each of three outages.
-async fn cut_off(limit: Duration, fail: impl Fn(&Place)) -> (Duration, Duration) {
+async fn cut_off(limit: Duration, fail: impl Fn(&Place) + Send + Sync) -> (Duration, Duration) {
     let mut times = outage(&fail).await;
     for _ in 0..2 {
         if times.0 >= limit {
