@@ -527,3 +527,22 @@ async fn a_period_that_is_none_is_refused() {
         assert_eq!(error.kind(), ErrorKind::InvalidKey, "{key}");
     }
 }
+
+/// A record that is kept for less than two periods would let the job run again within one.
+#[tokio::test(start_paused = true)]
+async fn a_record_of_a_period_is_kept_longer_than_the_period() {
+    let store = memory();
+    let once = || instance(&store, "a").keep(secs(60));
+    assert_eq!(outcome(&once()).await, "ran");
+    sleep(secs(1_800)).await;
+    assert_eq!(outcome(&once()).await, "skipped");
+
+    let for_key = || {
+        let once = Once::for_key(Arc::new(store.client()), JOB, "2026-11-25");
+        once.expect("memory has all that it takes").keep(secs(60))
+    };
+    assert_eq!(outcome(&for_key()).await, "ran");
+    assert_eq!(outcome(&for_key()).await, "skipped");
+    sleep(secs(90)).await;
+    assert_eq!(outcome(&for_key()).await, "ran", "as long as it says");
+}

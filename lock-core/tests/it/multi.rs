@@ -256,6 +256,34 @@ async fn guards_of_two_backends_are_held_together() {
     assert!(one.try_lock("a").await.unwrap().is_some());
 }
 
+#[tokio::test(start_paused = true)]
+async fn each_key_has_its_token_and_the_first_to_expire_warns() {
+    let (one, two) = (memory(), memory());
+    drop(two.lock("b").await.unwrap());
+    let long = one.request("a").ttl(secs(60)).manual_renewal();
+    let short = two.request("b").ttl(secs(10)).manual_renewal();
+    let both = MultiGuard::new(vec![
+        long.acquire().await.unwrap(),
+        short.acquire().await.unwrap(),
+    ]);
+    let token = |key| both.fencing_token(&LockKey::new(key).unwrap());
+    let tokens = both.guards().iter().map(LockGuard::fencing_token);
+    let tokens: Vec<_> = tokens.collect();
+    assert_eq!(
+        [token("a"), token("b"), token("c")],
+        [tokens[0], tokens[1], None]
+    );
+    assert_ne!(tokens[0], tokens[1]);
+    let began = Instant::now();
+    in_time("the warning", both.expiring(secs(4))).await;
+    let warned = began.elapsed();
+    assert!(
+        warned > secs(4) && warned <= secs(6),
+        "warned after {warned:?}"
+    );
+    assert!(both.is_held());
+}
+
 /// A request without a wait may take as long as its server.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_the_first_key_has_used_up_bounds_the_others() {

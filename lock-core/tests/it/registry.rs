@@ -8,7 +8,8 @@ use polylock_core::memory::{Memory, MemoryBackend};
 use polylock_core::prelude::*;
 use polylock_core::{Backend, LockUrl, Registry, Result};
 
-use super::support::{Log, settle};
+use super::local_queue::handed_over;
+use super::support::{Log, memory, settle};
 
 /// A memory store that pretends to be a server, and remembers the URLs it was asked for.
 #[derive(Clone, Debug)]
@@ -181,6 +182,19 @@ async fn the_local_queue_is_bounded_by_the_url() {
     first.abort();
 }
 
+#[tokio::test(start_paused = true)]
+async fn hand_overs_end_after_the_time_of_the_url() {
+    let example = Example {
+        memory: Arc::new(memory()),
+        ..Example::new()
+    };
+    let url = "example://h?namespace=&max-handovers=1&handover-time=50ms";
+    let here = example.registry().connect(url).await.unwrap();
+    let place = handed_over(&here, &example.memory).await;
+    // A millisecond each, and the last of the run is told in advance.
+    assert!((50..=52).contains(&place), "{place}");
+}
+
 #[tokio::test]
 async fn wrong_parameters_of_the_layers_are_refused() {
     let registry = Example::new().registry();
@@ -188,6 +202,7 @@ async fn wrong_parameters_of_the_layers_are_refused() {
         r#"local-queue=of | parameter "local-queue" is "of" and must be on or off"#,
         "max-handovers=many | must be a whole number from 0 to 1000000",
         "max-waiters=0 | must be a whole number from 1 to 1000000",
+        "handover-time=61s | handover-time is at most 60s",
         "local-queue=off&max-waiters=5 | handover-time, max-handovers and max-waiters need \
          local-queue=on",
     ];

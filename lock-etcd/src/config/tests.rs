@@ -36,6 +36,25 @@ fn reads_hosts_and_the_prefix() {
 }
 
 #[test]
+fn the_methods_do_what_a_url_does() {
+    let config = EtcdConfig::new([("a", 1), ("b", 2379)]).with_login("me", "s3@c");
+    let config = config.with_prefix("apps/shop").unwrap();
+    let config = config.with_connect_timeout(Duration::from_secs(3)).unwrap();
+    let config = config.with_timeout(Duration::from_secs(2)).unwrap();
+    let config = config.with_strict_checks();
+    let config = config.with_tls_ca("/ca").with_tls_identity("/cert", "/key");
+    let by_url = read(
+        "etcd://me:s3%40c@a:1,b/apps/shop?connect-timeout=3s&timeout=2s&strict=on&tls=on\
+         &tls-ca-file=/ca&tls-cert-file=/cert&tls-key-file=/key",
+    );
+    let by_url = by_url.unwrap();
+    assert_eq!(format!("{config:?}"), format!("{by_url:?}"));
+    // The password is not printed.
+    let logins = [config.login, by_url.login].map(Option::unwrap);
+    assert_eq!(logins[0].known(), logins[1].known());
+}
+
+#[test]
 fn reads_every_parameter() {
     let config = read("etcd://a").unwrap();
     assert_eq!(config.connect_timeout, Duration::from_secs(10));

@@ -67,6 +67,47 @@ fn reads_every_parameter() {
 }
 
 #[test]
+fn the_methods_do_what_a_url_does() {
+    let url = |url: &str| read(url).expect("it is right");
+    let row = SqlConfig::mysql("db").with_database("d").with_user("me");
+    let row = row.with_session_timeout(Duration::from_secs(60));
+    assert_same(
+        &row.expect("it is in range"),
+        &url("mysql://me@db/d?session-timeout=1m"),
+    );
+    let lease = SqlConfig::postgres("db").with_port(7).with_database("d");
+    let lease = lease.with_login("me", "s3@c").with_mode(SqlMode::Lease);
+    let lease = lease.with_table("t").and_then(|it| it.with_schema("s"));
+    let lease = lease.and_then(|it| it.with_connections(3));
+    let lease = lease.and_then(|it| it.with_timeout(Duration::from_secs(2)));
+    let lease = lease.and_then(|it| it.with_application_name("a b"));
+    let lease = lease.expect("all are in range").without_notify();
+    let lease = lease.behind_transaction_pooler().without_create_table();
+    let lease = lease.with_retention(Duration::from_secs(86_400));
+    assert_same(
+        &lease.clone().with_strict_checks(),
+        &url(
+            "postgres://me:s3%40c@db:7/d?mode=lease&table=t&schema=s&connections=3&timeout=2s\
+             &notify=off&pooler=transaction&retention=1day&create-table=off&strict=on\
+             &application-name=a%20b",
+        ),
+    );
+    if cfg!(feature = "tls") {
+        let tls = SqlConfig::postgres("db").with_database("d").with_user("me");
+        assert_same(&tls.clone().with_tls(), &url("postgres://me@db/d?tls=on"));
+        let files = tls.with_tls_ca("/ca").with_tls_identity("/cert", "/key");
+        let says = "tls=on&tls-ca-file=/ca&tls-cert-file=/cert&tls-key-file=/key";
+        assert_same(&files, &url(&format!("postgres://me@db/d?{says}")));
+    }
+}
+
+fn assert_same(by_methods: &SqlConfig, by_url: &SqlConfig) {
+    assert_eq!(format!("{by_methods:?}"), format!("{by_url:?}"));
+    // Passwords are not printed.
+    assert_eq!(by_methods.login.known(), by_url.login.known());
+}
+
+#[test]
 fn names_the_mistake() {
     for (url, says) in [
         ("postgres:", "postgres://HOST"),

@@ -61,6 +61,26 @@ async fn classes_have_their_backends_and_their_settings() {
     assert!(locks.shutdown(Duration::from_secs(5)).await);
 }
 
+#[tokio::test]
+async fn a_ticket_is_adopted_as_its_class_says() {
+    let locks = parse(FILE).unwrap().connect().await.unwrap();
+    let (pay, ship) = (locks.class("pay").unwrap(), locks.class("ship").unwrap());
+    assert_eq!((pay.class(), ship.class()), (Some("pay"), Some("ship")));
+    let held = pay.request("k").min_hold(Duration::from_secs(2 * 3_600));
+    let ticket = held.acquire().await.unwrap().into_ticket().unwrap();
+    let error = ship.adopt(&ticket).await.expect_err("it is another store");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    let adopted = pay.adopt(&ticket).await.unwrap();
+    assert!(adopted.fencing_token() > ticket.fencing_token());
+    assert!(pay.try_lock("k").await.unwrap().is_none(), "it is held");
+    let left = ticket.min_hold();
+    assert!(
+        left > Duration::from_secs(3_600),
+        "beyond the max hold: {left:?}"
+    );
+    drop(adopted);
+}
+
 #[cfg(feature = "tower")]
 #[tokio::test]
 async fn a_locker_of_requests_waits_as_its_class_says() {
