@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -24,6 +24,8 @@ pub(crate) struct AttemptState {
     assumed_since: Instant,
     /// Set while the attempt waits for room in this client.
     full: Mutex<Option<WhyFull>>,
+    /// Why the server cannot grant the lock, where the backend says so. Valid until a holder is reported.
+    unavailable: Mutex<Option<String>>,
 }
 
 /// Says why a client has no room for an attempt, or `None` if it has.
@@ -48,6 +50,7 @@ impl AttemptState {
             assumed_held: AtomicBool::new(assumed_held),
             assumed_since: now,
             full: Mutex::default(),
+            unavailable: Mutex::default(),
         }
     }
 
@@ -70,10 +73,20 @@ impl AttemptState {
         self.seen_held.store(true, Ordering::Relaxed);
     }
 
-    /// What was known before may be over.
-    pub(crate) fn mark_unresponsive(&self) {
+    /// What was known before may be over. `why` is what the backend says about it.
+    pub(crate) fn mark_unresponsive(&self, why: Option<&str>) {
+        *self.unavailable() = why.map(str::to_owned);
         self.seen_held.store(false, Ordering::Relaxed);
         self.assumed_held.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn why_unavailable(&self) -> Option<String> {
+        self.unavailable().clone()
+    }
+
+    fn unavailable(&self) -> MutexGuard<'_, Option<String>> {
+        let why = self.unavailable.lock();
+        why.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The attempt waits for room in this client, or does so no longer.

@@ -268,7 +268,18 @@ impl AcquireRequest {
     /// ignores the server's earlier replies. [`mark_contended`](AcquireRequest::mark_contended) undoes it.
     pub fn mark_unresponsive(&self) {
         if let Some(attempt_state) = &self.attempt_state {
-            attempt_state.mark_unresponsive();
+            attempt_state.mark_unresponsive(None);
+        }
+    }
+
+    /// Notes that the server cannot grant the lock at the moment, and why. For implementors.
+    ///
+    /// It is [`mark_unresponsive`](AcquireRequest::mark_unresponsive) for a backend that keeps retrying and knows
+    /// the reason. If the wait ends in a layer above meanwhile, that layer reports
+    /// [`Unavailable`](ErrorKind::Unavailable) with `why` as its message.
+    pub fn mark_unavailable(&self, why: &str) {
+        if let Some(attempt_state) = &self.attempt_state {
+            attempt_state.mark_unresponsive(Some(why));
         }
     }
 

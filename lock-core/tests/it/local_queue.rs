@@ -311,6 +311,46 @@ async fn a_waiter_at_a_server_that_fell_silent_is_not_told_that_the_lock_is_held
     );
 }
 
+/// The wait ends while another attempt is under way, whose outcome is unknown.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_server_that_cannot_grant_ends_with_its_last_reason() {
+    let explains = Wrapper::new(&memory(), |_, request| async move {
+        request.mark_unavailable("no majority votes yet");
+        tokio::time::sleep(secs(5)).await;
+        request.mark_contended();
+        tokio::time::sleep(secs(2)).await;
+        request.mark_unresponsive();
+        tokio::time::sleep(secs(2)).await;
+        request.mark_unavailable("no majority answers");
+        std::future::pending().await
+    });
+    let locks = LocalQueue::new(Arc::new(explains));
+    let (contender, behind, once, held, silent, again) = tokio::join!(
+        refused(&locks, 4),
+        refused(&locks, 3),
+        async {
+            tokio::time::sleep(millis(2_500)).await;
+            locks.try_lock("k").await.unwrap_err()
+        },
+        refused(&locks, 6),
+        refused(&locks, 8),
+        refused(&locks, 10),
+    );
+    assert_eq!(contender.message(), "no majority votes yet");
+    assert!(contender.is_outcome_unknown(), "it may be granted yet");
+    for error in [&behind, &once] {
+        assert_eq!(error.message(), "no majority votes yet");
+        assert!(!error.is_outcome_unknown(), "nothing was sent for it");
+    }
+    assert_eq!(held.kind(), ErrorKind::Contended, "{held}");
+    let message = silent.message();
+    assert!(message.contains("has not answered"), "{message}");
+    assert_eq!(again.message(), "no majority answers");
+    for error in [contender, behind, once, silent, again] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_attempt_without_a_wait_does_not_take_a_silent_server_for_contention() {
     let (store, locks) = queued();

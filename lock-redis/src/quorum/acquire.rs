@@ -51,9 +51,9 @@ impl QuorumClient {
             let Some(outcome) = backoff.bound(votes).await else {
                 return Err(backoff.unanswered());
             };
-            match outcome {
+            match &outcome {
                 QuorumOutcome::Won(token) => {
-                    let guard = pending.granted(request, Grant::new(sent, Some(token)))?;
+                    let guard = pending.granted(request, Grant::new(sent, Some(*token)))?;
                     for node in &quorum.nodes {
                         let topology = &node.server.topology;
                         quorum
@@ -63,7 +63,9 @@ impl QuorumClient {
                     return Ok(guard);
                 }
                 QuorumOutcome::Lost { .. } => request.mark_contended(),
-                QuorumOutcome::Unreachable { .. } => request.mark_unresponsive(),
+                QuorumOutcome::Unreachable { error, .. } => {
+                    request.mark_unavailable(error.message());
+                }
             }
             let took = quorum.engine.now().since(sent);
             attempt.free_votes().await;
@@ -231,9 +233,12 @@ impl VoteRound {
             }
             Ok(Vote::Rejoining { left, last }) => {
                 self.last_of_others = self.last_of_others.max(last);
-                let text = "may have restarted and does not vote for another";
-                self.rejoining
-                    .push(format!("{} {text} {left:?}", node.name));
+                // Rounded up: it votes after so many seconds.
+                let left = left.as_millis().div_ceil(1000);
+                self.rejoining.push(format!(
+                    "{} may have restarted and does not vote for another {left}s (rejoin-delay)",
+                    node.name
+                ));
             }
             Err(failure) => self.failures.push(failure),
         }

@@ -125,8 +125,12 @@ impl Quorum {
         };
         let causes = failures.iter().map(|failure| failure.cause.to_string());
         let causes: Vec<_> = causes.chain(rejoining.iter().cloned()).collect();
+        let verb = match rejoining.is_empty() {
+            true => "answer",
+            false => "vote",
+        };
         let message = format!(
-            "fewer than {} of {} nodes answer: {}",
+            "fewer than {} of {} nodes {verb}: {}",
             majority(self.len()),
             self.len(),
             causes.join("; ")

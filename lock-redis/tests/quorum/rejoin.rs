@@ -45,6 +45,29 @@ async fn an_ensemble_that_has_just_started_is_waited_for() {
     release(guard).await;
 }
 
+/// The local queue ends the wait, while the attempt of the backend goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_for_nodes_that_do_not_vote_yet_says_for_how_long() {
+    let nodes = start(3);
+    let delayed = to(&nodes).with_rejoin_delay(TIMEOUT * 60);
+    let locks = open(delayed.expect("it is in range")).await;
+    let queue = LocalQueue::new(locks);
+    let short = within(request("a"), ms(300));
+    let mut says = String::new();
+    // On a busy machine a wait may end before the first replies.
+    lock_testkit::locks::until("a wait ends with its reason", async || {
+        let error = assert_error(&queue, &short, ErrorKind::Unavailable).await;
+        assert!(error.is_outcome_unknown(), "an attempt is under way");
+        says = error.message().to_owned();
+        says.starts_with("fewer than 2 of 3 nodes vote: ")
+    })
+    .await;
+    let (_, left) = says.split_once("does not vote for another ").expect(&says);
+    let (left, _) = left.split_once("s (rejoin-delay)").expect(&says);
+    let left: u64 = left.parse().expect(&says);
+    assert!(left <= TIMEOUT.as_secs() * 60, "{says}");
+}
+
 /// Where clients note on a node how old they know it to be.
 const AGES: &str = "{polylock:age}:notes:notes";
 

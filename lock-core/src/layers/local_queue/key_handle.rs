@@ -53,13 +53,10 @@ impl KeyHandle {
                 return Ok(Arrival::Enter(guard));
             }
             if queue.refuses(request) {
-                return Err(match queue.is_silent() {
-                    true => {
-                        silent.clone_from(&queue.contending);
-                        unanswered(request)
-                    }
-                    false => Error::contended(request.wait()),
-                });
+                if queue.is_silent() {
+                    silent.clone_from(&queue.contending);
+                }
+                return Err(Error::contended(request.wait()));
             }
             if queue.is_open() {
                 let state = queue.open(request.ttl());
@@ -75,8 +72,8 @@ impl KeyHandle {
                 woken: false,
             }))
         });
-        match silent.and_then(|contending| contending.why_full()) {
-            Some(why) => Err(full(why)),
+        match silent {
+            Some(attempt) => Err(unanswered(request, &attempt)),
             None => arrival,
         }
     }
@@ -134,10 +131,9 @@ impl KeyHandle {
     /// The error of a wait that has timed out.
     pub(super) fn timed_out(&self, request: &AcquireRequest) -> Error {
         let unknown = self.change(|queue| queue.contending.clone().filter(|_| queue.is_unknown()));
-        match unknown.map(|attempt| attempt.why_full()) {
+        match unknown {
+            Some(attempt) => unanswered(request, &attempt),
             None => Error::contended(request.wait()),
-            Some(None) => unanswered(request),
-            Some(Some(why)) => full(why),
         }
     }
 }

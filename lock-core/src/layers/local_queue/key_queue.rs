@@ -148,7 +148,7 @@ impl KeyQueue {
     /// The server was silent until a local holder lost the lock.
     pub(super) fn mark_unresponsive(&self) {
         if let Some(attempt) = &self.contending {
-            attempt.mark_unresponsive();
+            attempt.mark_unresponsive(None);
         }
     }
 

@@ -37,7 +37,8 @@ use self::key_queue::{Arrival, KeyQueue, LineEnd};
 /// A timeout is reported as [`Contended`](ErrorKind::Contended) if the lock is known to be held, in this
 /// process or because the backend [says so](AcquireRequest::mark_contended). It is
 /// [`Unavailable`](ErrorKind::Unavailable) if the server has not answered the contending task, or
-/// [no longer answers](AcquireRequest::mark_unresponsive), and [`QueueFull`](ErrorKind::QueueFull) if the client
+/// [no longer answers](AcquireRequest::mark_unresponsive), with the reason if the backend
+/// [knows it](AcquireRequest::mark_unavailable), and [`QueueFull`](ErrorKind::QueueFull) if the client
 /// [has no room](AcquireRequest::mark_full) to ask it. A request without a wait gets `Unavailable` or `QueueFull`
 /// once the server has not answered for 2 s. For these 2 s, a task that contends after a holder of this process
 /// counts the lock as held.
@@ -260,10 +261,16 @@ fn full(why: String) -> Error {
     Error::new(ErrorKind::QueueFull, why)
 }
 
-fn unanswered(request: &AcquireRequest) -> Error {
-    let message = match request.wait() {
-        Wait::AtMost(limit) => format!("the server has not answered, waited {limit:?}"),
-        _ => "the server has not answered".to_owned(),
+/// The error of a request for a lock of which nothing is known, with what the backend says about the attempt
+/// under way. Called outside of the mutex of the table.
+fn unanswered(request: &AcquireRequest, attempt: &AttemptState) -> Error {
+    if let Some(why) = attempt.why_full() {
+        return full(why);
+    }
+    let message = match (attempt.why_unavailable(), request.wait()) {
+        (Some(why), _) => why,
+        (None, Wait::AtMost(limit)) => format!("the server has not answered, waited {limit:?}"),
+        (None, _) => "the server has not answered".to_owned(),
     };
     Error::new(ErrorKind::Unavailable, message)
 }
