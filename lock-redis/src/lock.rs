@@ -63,8 +63,9 @@ impl Redis {
     ///
     /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if it cannot be reached.
     /// - [`Denied`](polylock_core::ErrorKind::Denied) if it refuses the credentials.
-    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is not fit for locks and the
-    ///   configuration is strict.
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is a Sentinel or a node of a
+    ///   cluster and the configuration says otherwise, or if it is not fit for locks and the configuration is
+    ///   strict.
     ///
     /// # Cancel safety
     ///

@@ -21,6 +21,7 @@ pub(crate) enum Refusal {
     NoPerm,
     NoReplicas,
     NoScript,
+    NoSentinel,
     Other,
     ReadOnly,
     TooManyClients,
@@ -45,6 +46,11 @@ impl Refusal {
         }
         if details.contains("cluster support disabled") {
             return Self::NoCluster;
+        }
+        match unknown_command(details) {
+            Some("CLUSTER") => return Self::NoCluster,
+            Some("SENTINEL") => return Self::NoSentinel,
+            _ => {}
         }
         if UPSTREAM.iter().any(|text| details.starts_with(text)) {
             return Self::Upstream;
@@ -104,8 +110,8 @@ const TABLE: &[RefusalRow] = &[
         "is kept busy by a script that does not end; SCRIPT KILL ends it"),
     (Refusal::ClusterDown, "CLUSTERDOWN", Unavailable,
         "is in a cluster that is down: CLUSTER INFO and CLUSTER NODES say which masters fail"),
-    (Refusal::CrossSlot, "CROSSSLOT", Protocol,
-        "is in a cluster and was given keys of different slots"),
+    (Refusal::CrossSlot, "CROSSSLOT", InvalidConfig,
+        "is in a cluster and was given keys of different slots: use redis-cluster://"),
     (Refusal::Demoted, "UNBLOCKED", Unavailable, "became a replica while it waited for others"),
     (Refusal::Full, "OOM", Unavailable, "has no memory left: raise maxmemory or remove data"),
     (Refusal::Loading, "LOADING", Unavailable, "is loading its data set"),
@@ -121,6 +127,7 @@ const TABLE: &[RefusalRow] = &[
     (Refusal::NoReplicas, "NOREPLICAS", Unavailable,
         "has fewer good replicas than min-replicas-to-write asks for, and takes no writes"),
     (Refusal::NoScript, "NOSCRIPT", Protocol, "does not keep scripts"),
+    (Refusal::NoSentinel, "", InvalidConfig, "is no Sentinel: name one, or use redis://"),
     (Refusal::Other, "", Protocol, "answered with an error"),
     (Refusal::ReadOnly, "READONLY", Unavailable,
         "is a replica, which takes no writes: name its master"),
@@ -130,6 +137,12 @@ const TABLE: &[RefusalRow] = &[
     (Refusal::WrongPass, "WRONGPASS", Denied, "refuses this user or password"),
     (Refusal::WrongType, "WRONGTYPE", Foreign, "has something at the key that is no lock"),
 ];
+
+/// The command that a server does not know. Redis 5 and 6 put it between backticks.
+fn unknown_command(details: &str) -> Option<&str> {
+    let quoted = details.strip_prefix("unknown command ")?;
+    quoted.split(['\'', '`']).nth(1)
+}
 
 /// Errors of proxies, twemproxy and Envoy, about the server behind them; that of the row `upstream` is of Envoy too.
 const UPSTREAM: &[&str] = &["Connection ", "upstream host"];
@@ -183,7 +196,7 @@ mod tests {
             ("ASK 866 127.0.0.1:7001", Refusal::Ask, Unavailable),
             ("BUSY Redis is busy running a script.", Refusal::Busy, Unavailable),
             ("CLUSTERDOWN The cluster is down", Refusal::ClusterDown, Unavailable),
-            ("CROSSSLOT Keys in request don't hash to the same slot", Refusal::CrossSlot, Protocol),
+            ("CROSSSLOT Keys in request don't hash", Refusal::CrossSlot, InvalidConfig),
             ("LOADING Redis is loading", Refusal::Loading, Unavailable),
             ("MASTERDOWN Topology with MASTER is down", Refusal::MasterDown, Unavailable),
             ("MOVED 866 127.0.0.1:7001", Refusal::Moved, InvalidConfig),
@@ -191,6 +204,10 @@ mod tests {
             ("ERR This instance has cluster support disabled", Refusal::NoCluster, InvalidConfig),
             ("NOPERM this user may not run the 'evalsha' command", Refusal::NoPerm, Denied),
             ("NOSCRIPT No matching script.", Refusal::NoScript, Protocol),
+            ("ERR unknown command 'CLUSTER', with args", Refusal::NoCluster, InvalidConfig),
+            ("ERR unknown command 'SENTINEL', with args", Refusal::NoSentinel, InvalidConfig),
+            ("ERR unknown command `SENTINEL`, with args", Refusal::NoSentinel, InvalidConfig),
+            ("ERR unknown command 'GET', with args: 'SENTINEL'", Refusal::Other, Protocol),
             ("ERR max number of clients reached", Refusal::TooManyClients, Unavailable),
             ("TRYAGAIN Multiple keys request", Refusal::TryAgain, Unavailable),
             ("WRONGPASS invalid username-password pair", Refusal::WrongPass, Denied),

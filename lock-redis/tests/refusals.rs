@@ -3,13 +3,14 @@
 use lock_testkit::proxy::{Command, Fate};
 #[cfg(feature = "tls")]
 use lock_testkit::servers::{ClientCertificate, ServerCertificate, TestCertificates};
-use lock_testkit::servers::{RedisOptions, RedisServer, RespClient};
+use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, RedisServer, RespClient};
 use polylock_core::admin::Record;
 use polylock_core::memory::Request;
 use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, Mode, Registry};
 use polylock_redis::{Redis, RedisBackend, RedisConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use crate::health::try_check;
 use crate::support::{
     Place, SOON, TTL, acquire, attempt, granted, info, is_kind, key, ms, open, pass, release,
     renewed, request, stays_held, take, take_long, until, waiting, within,
@@ -537,6 +538,45 @@ async fn a_database_that_is_not_there_is_a_mistake_of_the_configuration() {
     let error = unconnected(&format!("{}/99", server.url())).await;
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     assert!(error.to_string().contains("databases"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_of_another_kind_names_the_right_scheme() {
+    let (cluster, sentinels) = (RedisCluster::start(2, 0), RedisSentinels::start_light());
+    let (node, sentinel) = (cluster.ports()[0], sentinels.ports()[0]);
+    let single = sentinels.master().port();
+    for (url, right) in [
+        (format!("redis://127.0.0.1:{node}"), "redis-cluster://"),
+        (format!("redis://127.0.0.1:{sentinel}"), "redis-sentinel://"),
+        (
+            format!("redis-sentinel://127.0.0.1:{single}/main"),
+            "redis://",
+        ),
+        (format!("redis-cluster://127.0.0.1:{single}"), "redis://"),
+        (format!("redis-cluster://127.0.0.1:{sentinel}"), "redis://"),
+    ] {
+        let of_doctor = try_check(&url).await.expect_err("it is refused");
+        for error in [unconnected(&url).await, of_doctor] {
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}: {error}");
+            let advice = format!("use {right}");
+            assert!(error.message().contains(&advice), "{url}: {error}");
+        }
+    }
+}
+
+/// It learns from the first request that the node refuses.
+#[tokio::test]
+async fn a_user_without_info_is_told_of_a_cluster_by_a_refusal() {
+    let cluster = RedisCluster::start(2, 0);
+    let user = "ACL SETUSER few on >pw ~* &* +@all -info";
+    let set = cluster[0].command(&user.split(' ').collect::<Vec<_>>());
+    assert!(!set.is_error(), "{set:?}");
+    let config = RedisConfig::new("127.0.0.1", cluster.ports()[0]);
+    let locks = open(config.with_login("few", "pw")).await;
+    let error = locks.acquire(&attempt("a").with_mode(Mode::Shared)).await;
+    let error = error.expect_err("the keys of the lock have several slots");
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    assert!(error.message().contains("use redis-cluster://"), "{error}");
 }
 
 async fn unconnected(url: &str) -> Error {

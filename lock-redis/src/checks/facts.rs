@@ -25,6 +25,8 @@ pub(crate) struct ServerFacts {
     /// Max lag, in seconds, of a replica that counts for `min_replicas`.
     pub(crate) max_lag: Option<u64>,
     pub(crate) maxmemory: Option<u64>,
+    /// `standalone`, `cluster` or `sentinel`.
+    pub(crate) mode: Option<String>,
     pub(crate) policy: Option<String>,
     pub(crate) replicas: Option<u32>,
     pub(crate) role: Option<String>,
@@ -99,6 +101,8 @@ impl ServerFacts {
         let number = |name: &str| fields.get(name).and_then(|n| n.parse::<u64>().ok());
         self.has_aof = flag("aof_enabled");
         self.maxmemory = number("maxmemory");
+        // Valkey has the second name.
+        self.mode = own("redis_mode").or_else(|| own("server_mode"));
         self.policy = own("maxmemory_policy");
         self.replicas = number("connected_slaves").and_then(|n| u32::try_from(n).ok());
         self.role = own("role");

@@ -7,9 +7,9 @@ mod tests;
 
 use std::sync::Arc;
 
-use polylock_core::{HealthCheck, HealthRule};
+use polylock_core::{ErrorKind, HealthCheck, HealthRule};
 
-use crate::config::RedisConfig;
+use crate::config::{RedisConfig, Servers};
 use crate::error::{RedisCause, RedisFailure};
 use crate::topology::Topology;
 
@@ -34,6 +34,9 @@ pub(crate) async fn look(
     config: &RedisConfig,
 ) -> Result<(Vec<ServerFacts>, Vec<HealthCheck>), RedisFailure> {
     let mut servers = ask(topology).await?;
+    if let Some(cause) = servers.iter().find_map(|facts| stranger(facts, config)) {
+        return Err(cause.into());
+    }
     if servers.is_empty() {
         servers.push(ServerFacts::default());
     }
@@ -43,6 +46,24 @@ pub(crate) async fn look(
     };
     let checks = merged(servers.iter().map(of_one).collect());
     Ok((servers, checks))
+}
+
+/// Why a single server is none. A node of a cluster would grant locks, and refuse to release them. It may be one
+/// of a quorum, where the keys of a lock have one slot.
+fn stranger(facts: &ServerFacts, config: &RedisConfig) -> Option<RedisCause> {
+    let Servers::Standalone(_) = config.servers else {
+        return None;
+    };
+    let what = match facts.mode.as_deref()? {
+        "cluster" => "a node of a cluster: use redis-cluster://",
+        "sentinel" => "a Sentinel: use redis-sentinel://HOST/MASTER",
+        _ => return None,
+    };
+    Some(RedisCause::Stranger {
+        server: Arc::clone(&facts.server),
+        what: what.to_owned(),
+        kind: ErrorKind::InvalidConfig,
+    })
 }
 
 /// Merges the health checks of all servers. Each is listed once if all servers agree, and otherwise with
