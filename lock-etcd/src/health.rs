@@ -154,7 +154,10 @@ const RULES: &[HealthRule<ClusterFacts>] = &[
         id: SERVERS,
         rule: |facts| match &facts.silent()[..] {
             _ if facts.clusters().is_some() => None,
-            [] => Status::Ok.because(format!("{} of the servers answer", facts.servers.len())),
+            [] => match facts.servers.len() {
+                1 => Status::Ok.because("the server answers"),
+                count => Status::Ok.because(format!("all {count} servers answer")),
+            },
             silent => {
                 Status::Warning.because(format!("servers do not answer: {}", silent.join("; ")))
             }
@@ -252,6 +255,27 @@ mod tests {
         let silent = Err::<(), _>(EtcdFailure::Silent(Duration::from_secs(5)));
         let says = HealthCheck::not_checked(ALARMS, "etcd did not answer within 5s");
         assert_eq!(unanswered(ALARMS, &silent), Some(says));
+    }
+
+    #[test]
+    fn servers_that_all_answer_are_counted() {
+        let says = |count: usize| {
+            let server = |n: usize| ServerVersion {
+                name: format!("{n}:1"),
+                cluster: Some(1),
+                version: Ok("3.5.13".to_owned()),
+            };
+            let facts = ClusterFacts {
+                servers: (0..count).map(server).collect(),
+                alarms: None,
+                shortest_lease: None,
+            };
+            let found = HealthRule::check_all(RULES, &facts);
+            let servers = found.into_iter().find(|check| check.id == SERVERS);
+            servers.expect("it is checked").summary
+        };
+        assert_eq!(says(1), "the server answers");
+        assert_eq!(says(3), "all 3 servers answer");
     }
 
     #[test]
