@@ -18,7 +18,7 @@ use super::support::{
 /// How many tasks of a process have the lock, for a millisecond each, before a client elsewhere that has
 /// waited for the same time.
 pub(crate) async fn handed_over(locks: &Arc<dyn DistributedLock>, store: &Memory) -> usize {
-    let first = locks.lock("k").await.unwrap();
+    let first = locks.lock("k").await.expect("granted");
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for who in ["here"; 60].into_iter().chain(["there"]) {
@@ -28,18 +28,18 @@ pub(crate) async fn handed_over(locks: &Arc<dyn DistributedLock>, store: &Memory
             _ => Arc::new(store.client()),
         };
         tasks.push(tokio::spawn(async move {
-            let guard = locks.lock("k").await.unwrap();
-            order.lock().unwrap().push(who);
+            let guard = locks.lock("k").await.expect("granted");
+            order.lock().expect("not poisoned").push(who);
             tokio::time::sleep(Duration::from_millis(1)).await;
-            guard.release().await.unwrap();
+            guard.release().await.expect("released");
         }));
         settle().await;
     }
-    first.release().await.unwrap();
+    first.release().await.expect("released");
     for task in tasks {
-        task.await.unwrap();
+        task.await.expect("no panic");
     }
-    let order = order.lock().unwrap();
+    let order = order.lock().expect("not poisoned");
     let place = order.iter().position(|who| *who == "there");
     place.expect("it was served")
 }

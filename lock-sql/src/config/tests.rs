@@ -85,7 +85,7 @@ fn the_methods_do_what_a_url_does() {
     let lease = lease.behind_transaction_pooler().without_create_table();
     let lease = lease.with_retention(Duration::from_secs(86_400));
     assert_same(
-        &lease.clone().with_strict_checks(),
+        &lease.with_strict_checks(),
         &url(
             "postgres://me:s3%40c@db:7/d?mode=lease&table=t&schema=s&connections=3&timeout=2s\
              &notify=off&pooler=transaction&retention=1day&create-table=off&strict=on\
