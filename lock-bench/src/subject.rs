@@ -125,13 +125,16 @@ impl Failure {
         }
     }
 
-    /// The failure of something else, with all its causes.
+    /// The failure of something else, with its causes, each once.
     pub fn of(kind: impl Into<String>, error: &(dyn Error + 'static)) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
-            message.push_str(": ");
-            message.push_str(&error.to_string());
+            let text = error.to_string();
+            if !message.contains(&text) {
+                message.push_str(": ");
+                message.push_str(&text);
+            }
             cause = error.source();
         }
         Self::new(kind, message)
@@ -149,10 +152,13 @@ impl Failure {
         &self.message
     }
 
-    /// Says where it happened, before what happened.
+    /// Says where it happened, before what happened, unless the message begins with it.
     #[must_use]
     pub fn at(mut self, place: &str) -> Self {
-        self.message = format!("{place}: {}", self.message);
+        let place = format!("{place}: ");
+        if !self.message.starts_with(&place) {
+            self.message.insert_str(0, &place);
+        }
         self
     }
 }
@@ -192,3 +198,25 @@ pub(crate) const LOST_BEFORE: &str = "lost before";
 pub(crate) const REFUSED: &str = "refused";
 /// Kind of what the target cannot do.
 pub(crate) const UNSUPPORTED: &str = "unsupported";
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_says_each_cause_and_the_backend_once() {
+        let refused = || io::Error::other("refused");
+        let inner = polylock::Error::new(ErrorKind::Unavailable, "cannot connect to a:1: refused")
+            .with_source(io::Error::other(refused()));
+        let outer = polylock::Error::new(ErrorKind::Unavailable, "no answer")
+            .with_backend("redis")
+            .with_source(inner);
+        let failure = Failure::from(outer).at("redis");
+        let message = "redis: no answer: cannot connect to a:1: refused";
+        assert_eq!(failure.message(), message);
+        let failure = Failure::new(REFUSED, "no answer").at("redis");
+        assert_eq!(failure.message(), "redis: no answer");
+    }
+}
