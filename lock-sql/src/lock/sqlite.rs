@@ -62,8 +62,8 @@ impl Sqlite {
     ///
     /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the file cannot be opened, made,
     ///   read or written, or is no database.
-    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is on a network file system,
-    ///   has hard links, is mounted without its directory, or cannot have a write-ahead log.
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is a directory, is on a network
+    ///   file system, has hard links, is mounted without its directory, or cannot have a write-ahead log.
     /// - [`Foreign`](polylock_core::ErrorKind::Foreign) if the table belongs to another program.
     /// - [`Protocol`](polylock_core::ErrorKind::Protocol) if the table has another layout.
     /// - [`Unsupported`](polylock_core::ErrorKind::Unsupported) on systems without a boot id.

@@ -31,6 +31,10 @@ pub(super) fn of(path: &Path, error: sqlx::Error) -> SqlCause {
         (None, _) | (_, IOERR | NOMEM) => {
             format!("the database file {path:?} cannot be read or written")
         }
+        (_, CANTOPEN | PERM) if path.is_dir() => {
+            let says = format!("the database file {path:?} is a directory: name a file in it");
+            return SqlCause::said(ErrorKind::InvalidConfig, says, source);
+        }
         (_, CANTOPEN | PERM) => return refused(path).unwrap_or_else(|| opening(path, source)),
         _ => return SqlCause::Refused { source },
     };

@@ -75,11 +75,17 @@ pub(super) fn create_directory(path: &Path) -> Result<(), SqlCause> {
         .recursive(true)
         .mode(0o700)
         .create(directory);
-    made.map_err(|e| no_directory(path, e))
+    made.map_err(|e| {
+        let says = format!("the directory of the database file {path:?} cannot be made");
+        SqlCause::said(ErrorKind::Unavailable, says, Arc::new(e))
+    })
 }
 
+/// Not a wrong configuration: the file system of the directory may be mounted later.
 fn no_directory(path: &Path, error: io::Error) -> SqlCause {
-    let says = format!("the directory of the database file {path:?} does not exist");
+    let says = format!(
+        "the directory of the database file {path:?} does not exist: make it, or write create-dir=on"
+    );
     SqlCause::said(ErrorKind::Unavailable, says, Arc::new(error))
 }
 

@@ -149,7 +149,8 @@ async fn a_directory_is_created_on_request() {
     let path = place.file("new/dir/locks.db");
     let error = Sqlite::open(&path).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.message().contains("directory"), "{error}");
+    let says = "does not exist: make it, or write create-dir=on";
+    assert!(error.message().ends_with(says), "{error}");
     let registry = Registry::new().with(SqliteBackend::default()).unwrap();
     let url = format!("sqlite:{}?create-dir=on", path.display());
     let locks = registry.connect(&url).await.unwrap();
@@ -170,8 +171,15 @@ async fn what_is_no_database_is_left_as_it_is() {
         "{error}"
     );
     assert_eq!(fs::read_to_string(place.database()).unwrap(), text);
+}
+
+#[tokio::test]
+async fn a_directory_in_the_place_of_the_file_is_said_to_be_one() {
+    let place = Place::new();
     let error = Sqlite::open(place.directory.path()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    let says = "is a directory: name a file in it";
+    assert!(error.message().ends_with(says), "{error}");
 }
 
 #[tokio::test]

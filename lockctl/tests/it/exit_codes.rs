@@ -162,9 +162,11 @@ fn a_database_or_directory_that_cannot_be_made_is_69() {
     fs::create_dir(place.file("dir")).expect("a directory of the test");
     let noise = "no database at all, and long enough to be read as a header ".repeat(20);
     place.write("noise", &noise);
-    for url in ["sqlite:dir", "sqlite:noise", "sqlite:missing/locks.db"] {
+    for url in ["sqlite:noise", "sqlite:missing/locks.db"] {
         place.expect(69, &format!("--backend {url} run -n k -- touch ran"));
     }
+    let ended = place.expect(78, "--backend sqlite:dir run -n k -- touch ran");
+    ended.says(&["is a directory"]);
     place.write(
         "polylock",
         "a file in the way of the directory of the default backend",
