@@ -4,7 +4,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::mode::Mode;
-use crate::request::AcquireRequest;
+use crate::request::{AcquireRequest, shown};
 
 /// What a backend, or a stack of layers on one, can do.
 ///
@@ -178,18 +178,20 @@ impl Capabilities {
     ///
     /// # Errors
     ///
-    /// - [`Unsupported`](ErrorKind::Unsupported) names what the stack lacks.
+    /// - [`Unsupported`](ErrorKind::Unsupported) names the backend and what it lacks.
     /// - [`InvalidKey`](ErrorKind::InvalidKey) if the key is longer than the backend carries.
     /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if a duration is out of its range.
     pub fn check(&self, request: &AcquireRequest) -> Result<()> {
-        request.validate()?;
+        // First, because this min is the one that counts here.
         if request.ttl() < self.min_ttl {
             return Err(self.too_short(request));
         }
+        request.validate()?;
         warn_of_short_ttl(request);
         let lacking = |what: &str| {
-            let message = format!("{what} are not supported here");
-            Err(Error::new(ErrorKind::Unsupported, message).with_key(request.key()))
+            let message = format!("{what} are not supported by this backend");
+            let error = Error::new(ErrorKind::Unsupported, message);
+            Err(error.with_backend(self.backend).with_key(request.key()))
         };
         match request.mode() {
             Mode::Shared if !self.shared => return lacking("shared locks"),
@@ -225,10 +227,60 @@ impl Capabilities {
                  dead holder is free"
             }
         };
-        let message = format!(
-            "ttl must be {min_ttl:?} or more on {backend}, not {:?}: {reason}",
-            request.ttl()
-        );
+        let [min, max, ttl] = [*min_ttl, AcquireRequest::MAX_TTL, request.ttl()].map(shown);
+        let message =
+            format!("ttl must be between {min} and {max} on {backend}, not {ttl}: {reason}");
         Error::new(ErrorKind::InvalidRequest, message).with_key(request.key())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::owner::Owner;
+
+    fn request() -> Result<AcquireRequest> {
+        Ok(AcquireRequest::new(LockKey::new("a")?))
+    }
+
+    #[test]
+    fn a_short_ttl_is_refused_with_the_min_of_the_backend() {
+        let capabilities = Capabilities::minimal("example");
+        // The first one is too short on any backend.
+        for (millis, shown) in [(0, "0s"), (100, "100ms"), (999, "999ms")] {
+            let ttl = Duration::from_millis(millis);
+            let error = capabilities.check(&request().unwrap().with_ttl(ttl));
+            let error = error.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+            let range = format!("ttl must be between 1s and 24h on example, not {shown}: ");
+            assert!(error.message().starts_with(&range), "{error}");
+        }
+        let ttl = Duration::from_secs(25 * 3600);
+        let error = capabilities.check(&request().unwrap().with_ttl(ttl));
+        let message = "ttl must be at most 24h, not 25h";
+        assert_eq!(error.unwrap_err().message(), message);
+    }
+
+    #[test]
+    fn a_refusal_names_the_backend() {
+        let capabilities = Capabilities::minimal("example");
+        let permit = Mode::Permit {
+            limit: NonZeroU32::MIN,
+        };
+        for (request, what) in [
+            (request().unwrap().with_mode(Mode::Shared), "shared locks"),
+            (request().unwrap().with_mode(permit), "permits"),
+            (
+                request().unwrap().with_owner(Owner::new()),
+                "re-entrant locks",
+            ),
+        ] {
+            let error = capabilities.check(&request).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            let text = format!("example: {what} are not supported by this backend (key \"a\")");
+            assert_eq!(error.to_string(), text);
+        }
     }
 }

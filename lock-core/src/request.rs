@@ -405,15 +405,14 @@ impl AcquireRequest {
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) names the option, its range and its value.
     pub fn validate(&self) -> Result<()> {
         let wrong = |what: &str, range: &str, value: Duration| {
-            let value = match value.is_zero() {
-                true => "0s".to_owned(),
-                false => format!("{value:?}"),
-            };
-            let message = format!("{what} must be {range}, not {value}");
+            let message = format!("{what} must be {range}, not {}", shown(value));
             Err(Error::new(ErrorKind::InvalidRequest, message).with_key(&self.key))
         };
-        if self.options.ttl < Self::MIN_TTL || self.options.ttl > Self::MAX_TTL {
-            return wrong("ttl", "between 500ms and 24h", self.options.ttl);
+        if self.options.ttl < Self::MIN_TTL {
+            return wrong("ttl", MIN_TTLS, self.options.ttl);
+        }
+        if self.options.ttl > Self::MAX_TTL {
+            return wrong("ttl", "at most 24h", self.options.ttl);
         }
         if self.options.min_hold > Self::MAX_TTL {
             return wrong("min_hold", "at most 24h", self.options.min_hold);
@@ -427,5 +426,51 @@ impl AcquireRequest {
             }
         }
         Ok(())
+    }
+}
+
+/// The min ttl, where the backend is not known.
+const MIN_TTLS: &str =
+    "at least 500ms on Redis (not a quorum) and in memory, 2s on etcd and 1s elsewhere";
+
+/// A duration in the largest unit that it is a multiple of.
+pub(crate) fn shown(duration: Duration) -> String {
+    let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
+    match seconds {
+        0 if nanos == 0 => "0s".to_owned(),
+        _ if nanos > 0 => format!("{duration:?}"),
+        _ if seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
+        _ if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
+        _ => format!("{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_shown_in_the_unit_that_it_is_a_multiple_of() {
+        for (millis, text) in [
+            (0, "0s"),
+            (100, "100ms"),
+            (1500, "1.5s"),
+            (61_000, "61s"),
+            (120_000, "2m"),
+            (90_000_000, "25h"),
+        ] {
+            assert_eq!(shown(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn a_ttl_that_no_backend_accepts_is_told_with_the_min_of_each() {
+        let request = AcquireRequest::new(LockKey::new("a").unwrap());
+        let error = request.with_ttl(Duration::from_millis(400)).validate();
+        assert_eq!(
+            error.unwrap_err().message(),
+            "ttl must be at least 500ms on Redis (not a quorum) and in memory, 2s on etcd and 1s \
+             elsewhere, not 400ms"
+        );
     }
 }

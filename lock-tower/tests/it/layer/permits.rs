@@ -202,7 +202,7 @@ fn permits_are_refused_where_they_make_no_sense() {
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(error.backend(), Some("broken"));
-    assert_eq!(error.message(), "permits are not supported here");
+    assert_eq!(error.message(), "permits are not supported by this backend");
 
     let memory = Arc::new(Memory::new());
     let shared =

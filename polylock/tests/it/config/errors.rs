@@ -27,7 +27,8 @@ backend.a.url = 'memory:'\nbackend.b.url = 'memory:'\n[class.pay]\nttl = '5s'
     3:8: the class "pay" has no backend, and there is no default one: write backend = "NAME" here,
     or default = "NAME" at the top
 [backend.main]\nurl = 'memory:'\nttl = '400ms'
-    3:7: ttl must be between 500ms and 24h, not 400ms
+    3:7: ttl must be at least 500ms on Redis (not a quorum) and in memory, 2s on etcd and 1s
+    elsewhere, not 400ms
 [backend.main]\nurl = 'memory:'\nttl = 30
     3:7: a duration has a unit, write "30s"
 [backend.main]\nurl = 'memory:'\nwait = 'soon'
@@ -147,7 +148,7 @@ fn all_errors_are_reported_at_once_in_the_order_of_the_file() {
 fn an_error_in_the_environment_is_told_by_its_variable() {
     let table = [
         r#"LOCK_TTL=30 | a duration has a unit, write "30s""#,
-        "LOCK_BACKEND_MAIN_TTL=30d | ttl must be between 500ms and 24h, not 2592000s",
+        "LOCK_BACKEND_MAIN_TTL=30d | ttl must be at most 24h, not 720h",
         r#"LOCK_DEFAULT_BACKEND=mian | there is no backend "mian", did you mean "main"?"#,
         r#"LOCK_CLASS_PAY_BACKEND=x | there is no backend "x" (known: main)"#,
         r#"LOCK_URL=memroy: | unknown scheme "memroy", did you mean "memory"?"#,
