@@ -90,6 +90,18 @@ impl EtcdFailure {
         }
     }
 
+    /// Whether no server has replied, as far as is known.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        match self {
+            Self::Client(ClientError::GRpcStatus(status)) => {
+                self.kind() == ErrorKind::Unavailable && !is_refusal(status)
+            }
+            Self::Client(_) => self.kind() == ErrorKind::Unavailable,
+            Self::Silent(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether the database of etcd has reached its quota, so that it takes no writes.
     pub(crate) fn is_full(&self) -> bool {
         match self {

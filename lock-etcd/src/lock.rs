@@ -2,12 +2,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, TimeBudget, before};
 use polylock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, HealthCheck, Lease, LockGuard,
-    LockLifetime, Result, Ticket, Waiting,
+    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, HealthCheck, Lease,
+    LockGuard, LockLifetime, Result, Ticket, Waiting,
 };
+use tokio::net::lookup_host;
 use tokio::time::Instant;
 
 use crate::acquire::{EtcdAttempt, EtcdAttemptError, replied};
@@ -54,7 +56,8 @@ impl Etcd {
     ///
     /// # Errors
     ///
-    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if no server answers.
+    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if no server answers; the message names the
+    ///   servers, and those whose names do not resolve, which are looked up for 1 s at most.
     /// - [`Denied`](polylock_core::ErrorKind::Denied) if the credentials are refused.
     /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if there are no servers, a TLS file
     ///   cannot be read, or the cluster fails the start-up checks and the configuration is strict.
@@ -105,9 +108,44 @@ async fn first_reply<T>(
 ) -> Result<T> {
     let timeout = store.config.connect_timeout;
     let answer = before(Instant::now() + timeout, request).await;
-    let answer = answer.unwrap_or(Err(EtcdFailure::Silent(timeout)));
-    answer.map_err(|failure| Error::from(failure).with_backend(NAME))
+    let failure = match answer.unwrap_or(Err(EtcdFailure::Silent(timeout))) {
+        Ok(answer) => return Ok(answer),
+        Err(failure) => failure,
+    };
+    let error = match failure.is_out_of_reach() {
+        true => no_answer(&store.config.hosts, failure).await,
+        false => Error::from(failure),
+    };
+    Err(error.with_backend(NAME))
 }
+
+/// The error of a cluster that does not answer: names its servers, and those whose names do not resolve,
+/// which the client of etcd does not report.
+async fn no_answer(hosts: &[(String, u16)], failure: EtcdFailure) -> Error {
+    let found = hosts.iter().map(|(host, port)| async move {
+        let found = lookup_host((host.as_str(), *port));
+        let found = before(Instant::now() + LOOKUP_TIMEOUT, found).await;
+        matches!(found, Some(Err(_))).then_some(host)
+    });
+    let unknown: Vec<_> = join_all(found).await.into_iter().flatten().collect();
+    let mut why: Vec<_> = unknown
+        .iter()
+        .map(|host| format!("the name {host} does not resolve"))
+        .collect();
+    if unknown.len() < hosts.len() {
+        why.push(failure.to_string());
+    }
+    let servers = hosts.iter().map(|(host, port)| match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    });
+    let servers: Vec<_> = servers.collect();
+    let message = format!("no answer from {}: {}", servers.join(", "), why.join("; "));
+    Error::new(ErrorKind::Unavailable, message).with_source(failure.with_known_outcome())
+}
+
+/// How long the names of servers that do not answer are looked up, for the error.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]

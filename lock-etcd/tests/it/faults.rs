@@ -769,8 +769,19 @@ async fn a_renewal_after_a_reconnect_keeps_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_without_a_listener_is_unavailable() {
-    let config = config(&[1], "locks").with_connect_timeout(ms(500));
-    let refused = Etcd::connect(config.expect("it is in range")).await;
-    let error = refused.expect_err("no server listens");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    // No name has such a long part, so that the system refuses it without a server of names.
+    let name = "x".repeat(64);
+    let named = EtcdConfig::new([(name.as_str(), 1)]);
+    let unresolved = format!("no answer from {name}:1: the name {name} does not resolve");
+    for (config, says) in [
+        (config(&[1], "locks"), "no answer from 127.0.0.1:1: etcd "),
+        (named, unresolved.as_str()),
+    ] {
+        let config = config.with_connect_timeout(ms(500));
+        let refused = Etcd::connect(config.expect("it is in range")).await;
+        let error = refused.expect_err("no server listens");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.message().starts_with(says), "{error}");
+        assert!(!error.is_outcome_unknown(), "{error:?}");
+    }
 }
