@@ -7,6 +7,8 @@ use std::sync::Arc;
 pub(crate) struct DbError {
     pub(crate) class: ErrorClass,
     pub(crate) source: Arc<sqlx::Error>,
+    /// What is said in place of the text of the class.
+    pub(crate) says: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -15,7 +17,7 @@ pub(crate) enum ErrorClass {
     Cancelled,
     /// A deadlock, or two transactions that cannot both be; the statement did nothing.
     Conflict,
-    /// The user lacks a right, or its credentials are wrong.
+    /// The server refuses the credentials, or knows no such user.
     Denied,
     Full,
     Gone,
@@ -26,6 +28,8 @@ pub(crate) enum ErrorClass {
     LockTimeout,
     /// The provider of the user and the password failed.
     NoLogin,
+    /// The user has logged in, or could, and lacks a right.
+    NoRight,
     NoTable,
     NoTls,
     /// The server is a replica, or takes no writes.
@@ -58,7 +62,14 @@ impl DbError {
         Self {
             class,
             source: Arc::new(source),
+            says: None,
         }
+    }
+
+    /// What it means, without what the server says.
+    pub(crate) fn says(&self) -> &str {
+        let says = self.says.as_deref();
+        says.unwrap_or_else(|| self.class.says())
     }
 
     /// Errors that are no database's.

@@ -26,7 +26,7 @@ pub(crate) enum SqlCause {
     Config(String),
 
     /// What a server answers to a statement.
-    #[error("{}", .0.class.says())]
+    #[error("{}", .0.says())]
     Sql(DbError),
 
     #[error("table {table:?} has a row that polylock has not written{remove}")]
@@ -61,8 +61,12 @@ pub(crate) enum SqlCause {
     #[error("the session with the server ended")]
     SessionOver,
 
-    #[error("the database did not answer within {0:?}")]
-    Silent(Duration),
+    #[error("{} did not answer within {within:?}", .server.as_deref().unwrap_or("the database"))]
+    Silent {
+        /// Its address, if it is known here.
+        server: Option<Arc<str>>,
+        within: Duration,
+    },
 
     /// The text says why the request cannot be served for the time being.
     #[error("{0}")]
@@ -172,7 +176,10 @@ impl SqlFailure {
     /// The database did not answer within this time.
     pub(crate) fn silent(timeout: Duration, outcome_unknown: bool) -> Self {
         Self {
-            cause: SqlCause::Silent(timeout),
+            cause: SqlCause::Silent {
+                server: None,
+                within: timeout,
+            },
             outcome_unknown,
         }
     }
@@ -180,7 +187,7 @@ impl SqlFailure {
     /// Whether the server seems to be down for a while.
     pub(crate) fn is_outage(&self) -> bool {
         match &self.cause {
-            SqlCause::Silent(_) | SqlCause::SessionOver => true,
+            SqlCause::Silent { .. } | SqlCause::SessionOver => true,
             SqlCause::Sql(db_error) if matches!(*db_error.source, sqlx::Error::PoolClosed) => false,
             SqlCause::Sql(db_error) => {
                 db_error.class.is_the_end() || db_error.class == ErrorClass::TooMany
@@ -239,14 +246,14 @@ impl SqlFailure {
 impl ErrorClass {
     fn kind(self) -> ErrorKind {
         match self {
-            Self::Denied | Self::Insecure | Self::Untrusted => ErrorKind::Denied,
+            Self::Denied | Self::Insecure | Self::NoRight | Self::Untrusted => ErrorKind::Denied,
             Self::NoTable | Self::NoTls => ErrorKind::InvalidConfig,
             Self::Other => ErrorKind::Protocol,
             _ => ErrorKind::Unavailable,
         }
     }
 
-    fn says(self) -> &'static str {
+    pub(crate) fn says(self) -> &'static str {
         match self {
             Self::Cancelled => "the server cancelled a statement, it may have a statement time-out",
             Self::Conflict => "transactions of others are in the way again and again",
@@ -257,6 +264,7 @@ impl ErrorClass {
             Self::Killed => "the server was told to end the connection",
             Self::LockTimeout => "another transaction has locked the row for too long",
             Self::NoLogin => "there are no credentials for the server",
+            Self::NoRight => "this user lacks a right",
             Self::NoTable => "the table, its schema or the database does not exist",
             Self::NoTls => "the server speaks no TLS, and tls=on asks for it",
             Self::Other => {

@@ -219,7 +219,10 @@ impl Pool {
     }
 
     fn silent(&self, outcome_unknown: bool) -> SqlFailure {
-        SqlFailure::silent(self.timeout, outcome_unknown)
+        SqlFailure {
+            cause: self.target.silent(self.timeout),
+            outcome_unknown,
+        }
     }
 }
 

@@ -275,7 +275,7 @@ impl PurgeInner {
 
 /// Whether rows stay for good, because this user may not delete any.
 fn is_denied(failure: &SqlFailure) -> bool {
-    let denied = failure.class() == Some(ErrorClass::Denied);
+    let denied = failure.class() == Some(ErrorClass::NoRight);
     if denied {
         tracing::debug!("unused rows stay: the user has no right to DELETE");
     } else {

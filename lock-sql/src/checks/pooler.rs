@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::config::{POOLED_ADVISORY, SqlMode};
 use crate::error::{SqlCause, SqlFailure};
-use crate::lock::within;
+use crate::lock::{refusal, within};
 use crate::wire::{ConnectTarget, DbError, ServerConnection, Sql};
 
 /// Tests for a pooler in front of PostgreSQL, unless the configuration declares one.
@@ -53,7 +53,10 @@ pub(super) async fn check_health(
 }
 
 async fn look(target: &Arc<ConnectTarget>) -> Result<Path, SqlFailure> {
-    let probed = async { probe(target).await.map_err(SqlFailure::of_opening) };
+    let probed = async {
+        let probed = probe(target).await;
+        probed.map_err(|db_error| refusal(db_error, target))
+    };
     within(target, probed).await
 }
 

@@ -126,7 +126,7 @@ fn may_go_on(answer: &Result<QueryResult, SqlFailure>) -> bool {
         return false;
     };
     let is_unheard = match &failure.cause {
-        SqlCause::Silent(_) => true,
+        SqlCause::Silent { .. } => true,
         _ => failure.class() == Some(ErrorClass::Gone),
     };
     failure.outcome_unknown && is_unheard

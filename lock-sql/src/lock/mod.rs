@@ -12,4 +12,4 @@ pub use self::server::SqlLock;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::Sqlite;
 #[cfg(feature = "_server")]
-pub(crate) use self::start::{open, within};
+pub(crate) use self::start::{open, refusal, within};

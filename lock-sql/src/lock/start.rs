@@ -47,17 +47,30 @@ pub(crate) async fn open(target: &Arc<ConnectTarget>) -> Result<ServerConnection
     within(target, opened).await
 }
 
-fn refusal(db_error: DbError, target: &ConnectTarget) -> SqlFailure {
-    match target.config.server {
-        ServerKind::MySql
-            if db_error.class == ErrorClass::Denied && !target.config.speaks_tls() =>
-        {
-            // MySQL and MariaDB have the same words for a wrong password.
-            let says = "the server refuses this user, or takes it by TLS only: then write tls=on";
-            SqlCause::said(ErrorKind::Denied, says, db_error.source).into()
-        }
-        _ => SqlFailure::of_opening(db_error),
-    }
+/// The failure of an attempt to connect, for a user or a database that the server refuses as well.
+pub(crate) fn refusal(db_error: DbError, target: &ConnectTarget) -> SqlFailure {
+    let config = &target.config;
+    let (kind, says) = match (db_error.class, config.server) {
+        // MySQL and MariaDB have the same words for a wrong password.
+        (ErrorClass::Denied, ServerKind::MySql) if !config.speaks_tls() => (
+            ErrorKind::Denied,
+            "the server refuses this user, or takes it by TLS only: then write tls=on".to_owned(),
+        ),
+        // MySQL does not tell a user that may not use a database whether there is one.
+        (ErrorClass::NoRight, _) => (
+            ErrorKind::Denied,
+            format!(
+                "the database {:?} does not exist, or is not granted to this user",
+                config.database
+            ),
+        ),
+        (ErrorClass::NoTable, _) => (
+            ErrorKind::InvalidConfig,
+            format!("the database {:?} does not exist", config.database),
+        ),
+        _ => return SqlFailure::of_opening(db_error),
+    };
+    SqlCause::said(kind, says, db_error.source).into()
 }
 
 /// Limits a step of the start to the timeout of a statement.
@@ -67,5 +80,5 @@ pub(crate) async fn within<T>(
 ) -> Result<T, SqlFailure> {
     let limit = target.config.timeout;
     let done = timeout(limit, work).await;
-    done.unwrap_or_else(|_| Err(SqlCause::Silent(limit).into()))
+    done.unwrap_or_else(|_| Err(target.silent(limit).into()))
 }

@@ -62,7 +62,7 @@ pub(crate) async fn ensure(connection: &mut ServerConnection) -> Result<Applied,
                 }
                 // Another client may be creating it at the same time, and both get this error.
                 if let TableState::Nothing = look(connection, config).await? {
-                    if db_error.class == ErrorClass::Denied {
+                    if db_error.class == ErrorClass::NoRight {
                         return Err(may_not_make(config, db_error));
                     }
                     tokio::time::sleep(BACKOFF).await;
@@ -90,7 +90,7 @@ async fn look(
             .map_or(TableState::Undescribed, TableState::Layout)),
         Err(db_error) if db_error.class == ErrorClass::NoTable => Ok(TableState::Nothing),
         // MySQL shows no more of a table to users that may not read it.
-        Err(db_error) if db_error.class == ErrorClass::Denied => {
+        Err(db_error) if db_error.class == ErrorClass::NoRight => {
             let table = config.table_sql();
             let says = format!(
                 "this user may not read the table {table}, if there is one: it needs SELECT, INSERT and \

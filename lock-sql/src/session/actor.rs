@@ -68,7 +68,7 @@ pub(super) async fn connect(pool: &Arc<SessionPool>) -> Result<Actor, SqlFailure
     let context = Arc::clone(&pool.context);
     let until = Instant::now() + context.request_timeout;
     let opened = timeout_at(until, ServerConnection::open(&context.target)).await;
-    let opened = opened.map_err(|_| SqlCause::Silent(context.request_timeout))?;
+    let opened = opened.map_err(|_| context.target.silent(context.request_timeout))?;
     let mut connection = opened.map_err(SqlFailure::of_opening)?;
     let id = context.engine.lease_id();
     let args = Args::new()

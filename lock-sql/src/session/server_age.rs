@@ -227,7 +227,7 @@ pub(super) async fn run(
     context: &SessionContext,
 ) -> Result<Result<QueryResult, DbError>, SqlFailure> {
     let done = timeout_at(until, connection.run(sql, args.values())).await;
-    done.map_err(|_| SqlCause::Silent(context.request_timeout).into())
+    done.map_err(|_| context.target.silent(context.request_timeout).into())
 }
 
 /// The text of a row that has nothing else.

@@ -24,10 +24,11 @@ pub(crate) struct ServerConnection {
 impl ServerConnection {
     pub(crate) async fn open(target: &Arc<ConnectTarget>) -> Result<Self, DbError> {
         let options = target.options().await?;
-        let place = match target.reserved.get() {
-            Some(reserved) => Arc::clone(reserved).open(options).await?,
-            None => dial(options).await?,
+        let opened = match target.reserved.get() {
+            Some(reserved) => Arc::clone(reserved).open(options).await,
+            None => dial(options).await,
         };
+        let place = opened.map_err(|db_error| target.unreachable(db_error))?;
         Ok(Self {
             socket: None,
             watch: None,
@@ -79,17 +80,21 @@ impl ServerConnection {
         values: &[SqlValue],
     ) -> Result<QueryResult, DbError> {
         let raw = self.place.raw();
-        if !sql.is_prepared || self.target.is_pooled() {
-            return raw.message(sql, values).await;
-        }
-        match raw.statement(sql, values).await {
-            Err(db_error) if db_error.class == ErrorClass::Unprepared => {
-                tracing::warn!("a pooler is in the path: statements are not prepared from here on");
-                self.target.is_pooled.store(true, Ordering::Relaxed);
-                raw.message(sql, values).await
+        let answer = if !sql.is_prepared || self.target.is_pooled() {
+            raw.message(sql, values).await
+        } else {
+            match raw.statement(sql, values).await {
+                Err(db_error) if db_error.class == ErrorClass::Unprepared => {
+                    tracing::warn!(
+                        "a pooler is in the path: statements are not prepared from here on"
+                    );
+                    self.target.is_pooled.store(true, Ordering::Relaxed);
+                    raw.message(sql, values).await
+                }
+                answer => answer,
             }
-            answer => answer,
-        }
+        };
+        answer.map_err(|db_error| self.target.missing_right(db_error))
     }
 }
 

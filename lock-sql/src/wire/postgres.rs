@@ -195,7 +195,7 @@ fn class(code: &str) -> ErrorClass {
         "25006" => ErrorClass::ReadOnly,
         "53300" => ErrorClass::TooMany,
         "26000" | "42P05" => ErrorClass::Unprepared,
-        "42501" => ErrorClass::Denied,
+        "42501" => ErrorClass::NoRight,
         _ if code.starts_with("28") => ErrorClass::Denied,
         _ if code.starts_with("53") => ErrorClass::Full,
         _ if code.starts_with("08") => ErrorClass::Gone,

@@ -54,11 +54,12 @@ impl<DB: Driver> ReservedConnections<DB> {
                 }
                 Ok(acquired) => acquired.map_err(DbError::of_client),
             };
-            let mut permit = Permit(Some(acquired.map_err(SqlFailure::of_opening)?));
+            let unreachable = |e| SqlFailure::of_opening(target.unreachable(e));
+            let mut permit = Permit(Some(acquired.map_err(unreachable)?));
             let opening = async { DB::dial(target.options().await?).await };
             let opened = timeout(within, Box::pin(opening)).await;
-            let opened = opened.map_err(|_| SqlCause::Silent(within))?;
-            let theirs = permit.replace(opened.map_err(SqlFailure::of_opening)?);
+            let opened = opened.map_err(|_| target.silent(within))?;
+            let theirs = permit.replace(opened.map_err(unreachable)?);
             // It may hang with its server, but is closed anyway.
             drop(timeout(CLOSING, theirs.close()).await);
             free.push((permit, Some(Instant::now())));

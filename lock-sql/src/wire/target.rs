@@ -1,6 +1,7 @@
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use polylock_core::engine::Engine;
 use polylock_core::{Fencing, TlsFiles};
@@ -13,11 +14,14 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use super::driver::{DriverOptions, ReservedPool};
 use super::{DbError, ErrorClass};
 use crate::config::{ServerKind, SqlConfig};
+use crate::dialect::sequence;
 use crate::error::{SqlCause, SqlFailure};
 
 /// What to connect to.
 pub(crate) struct ConnectTarget {
     pub(crate) config: SqlConfig,
+    /// The server in messages: `host:port`, or the path of a socket.
+    address: Arc<str>,
     /// The options without [`SqlConfig::login`]. Built once: for PostgreSQL, this reads files and looks up
     /// the user of the process.
     options: DriverOptions,
@@ -46,6 +50,7 @@ impl ConnectTarget {
             check_files(tls)?;
         }
         Ok(Self {
+            address: address(&config).into(),
             options: client_options(&config),
             reserved: OnceLock::new(),
             is_pooled: AtomicBool::new(config.is_pooled),
@@ -104,6 +109,37 @@ impl ConnectTarget {
         Ok(given.with_login(&login))
     }
 
+    /// The server does not reply.
+    pub(crate) fn silent(&self, within: Duration) -> SqlCause {
+        SqlCause::Silent {
+            server: Some(Arc::clone(&self.address)),
+            within,
+        }
+    }
+
+    /// Names the server in the error of an attempt to connect to it.
+    pub(super) fn unreachable(&self, mut db_error: DbError) -> DbError {
+        use sqlx::Error::{Database, Io, Protocol};
+
+        let is_of_server = matches!(*db_error.source, Database(_) | Io(_) | Protocol(_));
+        if is_of_server && db_error.class == ErrorClass::Gone {
+            db_error.says = Some(format!("cannot connect to {}", self.address).into());
+        }
+        db_error
+    }
+
+    /// Says in the error of a statement which rights the user needs on what the error names.
+    pub(super) fn missing_right(&self, mut db_error: DbError) -> DbError {
+        if db_error.class == ErrorClass::NoRight {
+            let grant = missing_grant(&self.config, &db_error.source);
+            db_error.says = grant.map(|grant| {
+                let says = format!("this user lacks a right that locks need: GRANT {grant}");
+                says.into()
+            });
+        }
+        db_error
+    }
+
     /// Reserves connections of the application's pool, if there is one.
     pub(crate) async fn reserve(&self, engine: &Engine) -> Result<(), SqlFailure> {
         if let Some(pool) = &self.config.pool {
@@ -129,6 +165,34 @@ impl ConnectTarget {
             }
         }
     }
+}
+
+fn address(config: &SqlConfig) -> String {
+    let SqlConfig { host, port, .. } = config;
+    match host.contains(':') {
+        _ if config.is_socket() => host.clone(),
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+/// The rights on the table or the counter of its tokens, whichever of them an error names. The text around
+/// the name is in the language of the server.
+fn missing_grant(config: &SqlConfig, error: &sqlx::Error) -> Option<String> {
+    let message = error.as_database_error()?.message();
+    let table = config.table_sql();
+    let sequence = sequence(&table);
+    let has = |name: &str| {
+        let name = name.rsplit('.').next().unwrap_or(name);
+        message.contains(name.trim_matches(['"', '`']))
+    };
+    // Its name begins with that of the table.
+    Some(match config.server {
+        ServerKind::Postgres if has(&sequence) => format!("SELECT, UPDATE ON SEQUENCE {sequence}"),
+        ServerKind::MySql if has(&sequence) => format!("SELECT, INSERT ON {sequence}"),
+        _ if has(&table) => format!("SELECT, INSERT, UPDATE ON {table}"),
+        _ => return None,
+    })
 }
 
 /// The options that a configuration has, those of a pool as they are at the moment, with what is the same

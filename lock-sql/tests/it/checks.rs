@@ -72,10 +72,75 @@ async fn user_and_address_have_to_be_right() {
             assert_eq!(error.kind(), kind, "{error}");
             let said = format!("{error:?}");
             assert!(!said.contains("wr0ng"), "{said}");
+            if kind == ErrorKind::Unavailable {
+                assert_eq!(error.message(), "cannot connect to 127.0.0.1:1");
+            }
         }
         let error = refusal(&format!("{place}/no_such_database")).await;
         let kinds = [ErrorKind::Denied, ErrorKind::InvalidConfig];
         assert!(kinds.contains(&error.kind()), "{error}");
+        let says = "the database \"no_such_database\" does not exist";
+        assert!(error.message().starts_with(says), "{error}");
+    }
+}
+
+/// MySQL tells a user without rights neither that a database exists nor that it does not.
+#[tokio::test]
+async fn a_database_that_is_not_granted_is_no_matter_of_tls() {
+    let server = MariaDbServer::shared();
+    let url = server.database();
+    let (place, database) = url.rsplit_once('/').expect("a database");
+    let user = format!("none_{database}");
+    server.sql(
+        &url,
+        &format!("CREATE USER {user}@'%' IDENTIFIED BY 'test'"),
+    );
+    let place = place.replace("test:test@", &format!("{user}:test@"));
+    for database in [database, "no_such_database"] {
+        let error = refusal(&format!("{place}/{database}")).await;
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        let says =
+            format!("the database {database:?} does not exist, or is not granted to this user");
+        assert_eq!(error.message(), says);
+    }
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_named() {
+    let postgres = PostgresServer::shared();
+    let mariadb = MariaDbServer::shared();
+    for (server, create, host, grant) in [
+        (
+            &postgres,
+            "LOGIN PASSWORD 'test'",
+            "",
+            "SELECT, UPDATE ON SEQUENCE \"public\".\"polylock_locks_token\"",
+        ),
+        (
+            &mariadb,
+            "IDENTIFIED BY 'test'",
+            "@'%'",
+            "SELECT, INSERT ON `polylock_locks_token`",
+        ),
+    ] {
+        let url = server.database();
+        schema(&url).apply().await.expect("made");
+        let (_, database) = url.rsplit_once('/').expect("a database");
+        let user = format!("few_{database}");
+        let rights = format!(
+            "CREATE USER {user}{host} {create};
+             GRANT SELECT, INSERT, UPDATE ON polylock_locks TO {user}{host}"
+        );
+        server.sql(&url, &rights);
+        let url = url.replace("test:test@", &format!("{user}:test@"));
+        for mode in ["row", "advisory"] {
+            let locks = SqlLock::open(&format!("{url}?mode={mode}")).await;
+            let error = locks.expect("it may read").lock("k").await;
+            let error = error.expect_err("it may draw no tokens");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            let says = format!("this user lacks a right that locks need: GRANT {grant}");
+            assert_eq!(error.message(), says, "{mode}");
+        }
     }
 }
 
@@ -182,4 +247,6 @@ async fn a_server_that_is_silent_is_unavailable_in_time() {
     server.resume();
     let error = opened.expect("in time");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let says = format!("127.0.0.1:{} did not answer within 500ms", server.port());
+    assert_eq!(error.message(), says);
 }

@@ -99,7 +99,8 @@ async fn a_release_does_not_overtake_a_take_that_no_caller_waits_for() {
         let taken = client.try_take("k", 2, Mode::Exclusive, TTL).await;
         let failure = taken.expect_err("the row is locked");
         // It is a definite answer where the server gives the statement no longer than that.
-        let is_unknown = failure.outcome_unknown && matches!(failure.cause, SqlCause::Silent(_));
+        let is_unknown =
+            failure.outcome_unknown && matches!(failure.cause, SqlCause::Silent { .. });
         let release = async {
             if is_unknown {
                 let released = client.store.release(&key("k"), id(2)).await;
