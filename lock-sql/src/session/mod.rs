@@ -89,8 +89,24 @@ impl SqlSessions {
         is_done
     }
 
+    /// Says in a refusal which mode it is that lacks something.
+    fn check(&self, request: &AcquireRequest) -> Result<()> {
+        self.capabilities.check(request).map_err(|error| {
+            // No mode has re-entry.
+            if error.kind() != ErrorKind::Unsupported || request.owner().is_some() {
+                return error;
+            }
+            let mode = self.context.mode.name();
+            let message = format!("{} in mode={mode}: mode=lease has them", error.message());
+            let error = Error::new(ErrorKind::Unsupported, message);
+            error
+                .with_backend(self.capabilities.backend)
+                .with_key(request.key())
+        })
+    }
+
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        self.capabilities.check(request)?;
+        self.check(request)?;
         let budget = SqlBudget::of(request);
         let attempts = self.attempts(request, &budget);
         let limit = match request.wait().waits() {

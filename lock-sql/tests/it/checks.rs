@@ -1,12 +1,15 @@
 //! Requirements for a server, and the errors if it does not meet them.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
 };
 use polylock_core::prelude::*;
-use polylock_core::{Capabilities, Error, ErrorKind, LockUrl, Waiting};
+use polylock_core::{
+    AcquireRequest, Capabilities, Error, ErrorKind, LockKey, LockUrl, Mode, Waiting,
+};
 use polylock_sql::{Applied, Schema, SqlLock};
 
 pub(crate) const MODES: [&str; 3] = ["row", "lease", "advisory"];
@@ -141,6 +144,39 @@ async fn a_right_that_is_missing_is_named() {
             let says = format!("this user lacks a right that locks need: GRANT {grant}");
             assert_eq!(error.message(), says, "{mode}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_mode_without_a_kind_of_locks_is_named() {
+    let permit = Mode::Permit {
+        limit: NonZeroU32::MIN,
+    };
+    for (url, mode, lacks, text) in [
+        (
+            PostgresServer::shared().database(),
+            "row",
+            permit,
+            "permits",
+        ),
+        (
+            MariaDbServer::shared().database(),
+            "advisory",
+            Mode::Shared,
+            "shared locks",
+        ),
+    ] {
+        let opened = SqlLock::open(&format!("{url}?mode={mode}")).await;
+        let locks = opened.expect("a server fit for locks");
+        let request = AcquireRequest::new(LockKey::new("k").expect("a key")).with_mode(lacks);
+        let error = locks.acquire(&request).await.expect_err("it has none");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let says = format!(
+            "{}: {text} are not supported by this backend in mode={mode}: mode=lease has them \
+             (key \"k\")",
+            locks.capabilities().backend
+        );
+        assert_eq!(error.to_string(), says);
     }
 }
 
