@@ -6,14 +6,15 @@ mod events;
 mod text;
 mod writer;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
-use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, presets};
 use polylock::admin::{HolderInfo, LockInfo};
 use polylock::coordination::{LastRun, Leader};
 use polylock::{Label, Mode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -182,9 +183,54 @@ const LOCK_COLUMNS: [&str; 9] = [
     "NOTE",
 ];
 
-/// Locks as a table, one line for each holder.
+/// The columns that are never wrapped, because they are copied: keys and tokens.
+const COPIED: [usize; 2] = [0, 6];
+
+/// The columns that a narrow terminal has no room for, in this order: notes first.
+const OMITTED: [usize; 6] = [8, 3, 7, 1, 5, 4];
+
+/// The width at which a column that is wrapped can still be read.
+const MIN_COLUMN: u16 = 9;
+
+/// Locks as a table, one line for each holder. On a narrow terminal, columns are wrapped, and some are omitted.
 pub(crate) fn locks_table(locks: &[LockInfo]) -> String {
-    flush_left(&mut table_of(locks))
+    let mut table = table_of(locks);
+    if let Some(columns) = terminal_columns() {
+        fit(&mut table, columns);
+    }
+    flush_left(&mut table)
+}
+
+/// Says which columns are shown, and which of them whole, so that lines have that many columns. Where not even
+/// the most important ones fit, the terminal wraps the lines.
+fn fit(table: &mut Table, columns: u16) {
+    let needed = |at: usize, content: u16| {
+        let least = match COPIED.contains(&at) {
+            true => content,
+            false => content.min(MIN_COLUMN),
+        };
+        u32::from(least) + u32::from(PADDING)
+    };
+    let widths = table.column_max_content_widths();
+    let widths = widths.into_iter().enumerate();
+    let widths: Vec<_> = widths.map(|(at, content)| needed(at, content)).collect();
+    let (mut all, mut omitted) = (widths.iter().sum::<u32>(), 0);
+    while all > u32::from(columns) {
+        let Some(&next) = OMITTED.get(omitted) else {
+            table.set_content_arrangement(ContentArrangement::Disabled);
+            return;
+        };
+        all -= widths[next];
+        omitted += 1;
+    }
+    let hidden = OMITTED.into_iter().take(omitted);
+    let hidden = hidden.map(|at| (at, ColumnConstraint::Hidden));
+    let copied = COPIED.map(|at| (at, ColumnConstraint::ContentWidth));
+    for (at, constraint) in hidden.chain(copied) {
+        if let Some(column) = table.column_mut(at) {
+            column.set_constraint(constraint);
+        }
+    }
 }
 
 /// The same in lines that are not wrapped but cut, for a screen of that many columns.
@@ -317,17 +363,29 @@ pub(crate) fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     // Without a terminal, lines are for grep.
-    table.set_content_arrangement(match io::stdout().is_terminal() {
-        true => ContentArrangement::Dynamic,
-        false => ContentArrangement::Disabled,
-    });
+    if let Some(columns) = terminal_columns() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(columns);
+    }
     table
 }
+
+/// The columns of the terminal on standard output: its size, or `COLUMNS` where that is unknown, as on a serial
+/// console; `None` if there is no terminal, or no limit is known.
+fn terminal_columns() -> Option<u16> {
+    let size = tcgetwinsize(io::stdout()).ok()?;
+    let variable = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let known = Some(size.ws_col).filter(|columns| *columns > 0);
+    known.or_else(variable).filter(|columns| *columns > 0)
+}
+
+/// The space behind a column.
+const PADDING: u16 = 2;
 
 /// The lines of a table without space before the first column.
 pub(crate) fn flush_left(table: &mut Table) -> String {
     for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
+        column.set_padding((0, PADDING));
     }
     format!("{}\n", table.trim_fmt())
 }

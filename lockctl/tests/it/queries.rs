@@ -136,6 +136,45 @@ fn people_get_a_table_and_a_line_for_each_fact() {
     }
 }
 
+/// Ptys of size 0 come from script(1), expect and containers.
+#[test]
+fn a_terminal_without_a_size_has_columns_or_no_limit() {
+    let place = Place::new();
+    let _holder = place.holder("--note 'of all shops' reports/nightly");
+    for variable in ["", "env -u COLUMNS", "env COLUMNS=0", "env COLUMNS=wide"] {
+        let line = format!("stty cols 0; {variable} {LOCKCTL}");
+        let table = place.terminal(&format!("{line} list")).expect(0);
+        let rows: Vec<_> = table.stdout.lines().collect();
+        let is_whole =
+            rows.len() == 2 && rows[0].ends_with("NOTE") && rows[1].ends_with("of all shops");
+        assert!(is_whole, "{variable}: {table}");
+        let page = place.terminal(&format!("{line} inspect reports/nightly"));
+        page.expect(0).prints(&["\r\n  note     of all shops\r\n"]);
+    }
+}
+
+#[test]
+fn a_narrow_terminal_splits_neither_key_nor_token() {
+    let place = Place::new();
+    let _holder = place.holder("--note 'of all shops' reports/nightly");
+    let token = place.json("inspect reports/nightly")["lock"]["holders"][0]["token"].to_string();
+    for line in ["stty cols 60;", "stty cols 0; COLUMNS=60"] {
+        let table = place.terminal(&format!("{line} {LOCKCTL} list")).expect(0);
+        let mut rows = table.stdout.lines();
+        let fits = rows.clone().all(|row| row.chars().count() <= 60);
+        assert!(fits, "{line}: {table}");
+        let head: Vec<_> = rows.next().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(head, ["KEY", "HOLDER", "AGE", "TOKEN"], "{line}: {table}");
+        let is_whole = |row: &str| row.starts_with("reports/nightly  ") && row.ends_with(&token);
+        assert!(rows.any(is_whole), "{line}: {table}");
+    }
+    // The terminal wraps what has no room at all.
+    let line = format!("stty cols 20; {LOCKCTL} list");
+    let table = place.terminal(&line).expect(0);
+    let rows: Vec<_> = table.stdout.lines().collect();
+    assert!(rows.len() == 2 && rows[0].ends_with("NOTE"), "{table}");
+}
+
 #[test]
 fn try_shows_the_holder() {
     let place = Place::new();
