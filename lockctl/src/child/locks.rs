@@ -59,10 +59,10 @@ impl<'a> CommandLocks<'a> {
         self.guards().filter_map(LockGuard::max_hold_left).min()
     }
 
-    /// Time until the first of them ends unless it is renewed; `None` without limit.
+    /// Time until the first of them ends unless it is renewed, zero if one is over; `None` without limit.
     pub(crate) fn valid_for(&self) -> Option<Duration> {
-        let now = Instant::now();
-        let ends = self.guards().filter_map(LockGuard::valid_until);
-        ends.min().map(|end| end.saturating_duration_since(now))
+        let end = self.guards().filter_map(LockGuard::valid_until).min()?;
+        // Read after the ends: that of a lock that is over is the time when it was asked for.
+        Some(end.saturating_duration_since(Instant::now()))
     }
 }

@@ -168,10 +168,14 @@ impl CommandWatch<'_> {
             return self.stop_at_max_hold(left, before);
         }
         let left = valid_for.unwrap_or(self.rules.kill_after);
+        // It has if lockctl or the machine was stopped meanwhile.
+        let end = match left.is_zero() {
+            true => "has ended".to_owned(),
+            false => format!("ends in {}", human(left)),
+        };
         self.console.warn(format_args!(
-            "the lease of {} was not renewed and ends in {}",
+            "the lease of {} was not renewed and {end}",
             self.locks.names(),
-            human(left)
         ));
         self.events.tell(
             "lost",

@@ -202,6 +202,23 @@ fn a_command_that_ended_after_its_lease_is_not_a_success() {
     process.expect(79).says(&["ended with exit status: 0"]);
 }
 
+/// It must do nothing more, not even at its signal: another client may hold the lock.
+#[test]
+fn a_command_whose_lease_has_ended_is_killed_at_once() {
+    let place = Place::new();
+    let script = "trap 'touch asked' TERM; touch ready; while :; do sleep 0.05; done";
+    let mut process = place.hold("--ttl 3s k", script);
+    place.until_there("ready");
+    process.signal(Signal::STOP);
+    place.until_free("k");
+    process.signal(Signal::CONT);
+    let ended = process
+        .expect(79)
+        .says(&["killing the command", "signal: 9"]);
+    ended.says_nothing_of(&["TERM now", "in 0ms"]);
+    assert!(!place.file("asked").exists(), "it got TERM first");
+}
+
 #[test]
 fn a_command_that_runs_too_long_is_stopped() {
     let place = Place::new();
