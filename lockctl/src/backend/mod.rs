@@ -141,6 +141,17 @@ impl BackendUrl {
         self.file.as_ref().is_some_and(|file| file.migrates)
     }
 
+    /// Refuses what only one backend can answer where each lock is on two.
+    pub(crate) fn check_is_one(&self) -> Result<(), CommandFailure> {
+        if !self.migrates() {
+            return Ok(());
+        }
+        let message =
+            "each lock is on two backends (`migrate-from`), and this command works with one";
+        let hint = "ask each by its own URL, as in lockctl --backend URL list";
+        Err(CommandFailure::new(Exit::Config, message).with_hint(hint))
+    }
+
     /// How to call `lockctl` for the same service, without secrets.
     pub(crate) fn program(&self) -> String {
         if let Some(file) = &self.file {

@@ -23,8 +23,11 @@ impl App {
         BackendUrl::choose(&self.global, |name: &str| std::env::var_os(name))
     }
 
+    /// Connects for a question about locks of others, which one backend answers.
     pub(super) async fn connect(&self) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
-        self.backend()?.connect(None).await
+        let backend = self.backend()?;
+        backend.check_is_one()?;
+        backend.connect(None).await
     }
 
     pub(super) fn wants_json(&self) -> bool {

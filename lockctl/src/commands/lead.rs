@@ -42,6 +42,7 @@ pub(crate) struct LeadArgs {
 
 pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, CommandFailure> {
     let (name, backend) = (key(&args.name)?, app.backend()?);
+    backend.check_is_one()?;
     let mut request = AcquireRequest::new(name.clone())
         .with_wait(Wait::Forever)
         .with_max_hold(None)

@@ -204,6 +204,7 @@ async fn hand_out(
 pub(super) async fn renew(app: &App, args: &RenewArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
     let backend = app.backend()?;
+    backend.check_is_one()?;
     let ttl = ttl(args.ttl, &backend);
     AcquireRequest::new(key.clone())
         .with_ttl(ttl)

@@ -132,6 +132,28 @@ const COMMANDS: [&str; 12] = [
 ];
 
 #[test]
+fn one_backend_of_two_is_asked_by_its_own_url() {
+    let place = Place::new();
+    let file = "default = 'new'\n[backend.old]\nurl = 'sqlite:old.db'\n\
+                [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'";
+    place.write("lock.toml", file);
+    let _holder = place.holder("--config lock.toml k");
+    // A lock can be acquired, and has a message of its own where it cannot be handed out.
+    let refused = COMMANDS.iter();
+    for command in refused.filter(|command| **command != RUN && **command != "acquire k") {
+        let ended = place.expect(78, &format!("--config lock.toml {command}"));
+        ended.says(&["(`migrate-from`)", "lockctl --backend URL list"]);
+    }
+    place.assert_not_run();
+    for options in [
+        "--backend sqlite:new.db",
+        "--config lock.toml --default-backend old",
+    ] {
+        place.expect(75, &format!("{options} try k"));
+    }
+}
+
+#[test]
 fn memory_excludes_no_other_process_and_is_refused() {
     let place = Place::new();
     let file = "default = 'dev'\n[backend.dev]\nurl = 'memory:shop'\n\

@@ -25,7 +25,7 @@ pub(crate) use self::once::OnceArgs;
 
 pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, CommandFailure> {
     let backend = app.backend()?;
-    args.once.check(&args)?;
+    args.once.check(&args, &backend)?;
     let keys = args.keys.iter().map(|key| args.once.lock_key(key));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     let request = request(&args, &keys[0], &backend)?;

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::{Run, RunArgs, is_ahead, lease_end};
 use crate::args::{once_key, period};
+use crate::backend::BackendUrl;
 use crate::child::{ALREADY_LOST, CommandLocks, Ending, LostAction, Signals, name};
 use crate::commands::app;
 use crate::exit::Exit;
@@ -54,7 +55,7 @@ const SENSELESS: [&str; 6] = [
 
 impl OnceArgs {
     /// Refuses what cannot be one job.
-    pub(super) fn check(&self, args: &RunArgs) -> Result<(), CommandFailure> {
+    pub(super) fn check(&self, args: &RunArgs, backend: &BackendUrl) -> Result<(), CommandFailure> {
         let option = match self {
             Self {
                 once_per: Some(_), ..
@@ -69,7 +70,7 @@ impl OnceArgs {
         } else if args.on_lost == LostAction::Warn {
             "does not go with --on-lost warn: a run without its lock is not recorded"
         } else {
-            return Ok(());
+            return backend.check_is_one();
         };
         Err(CommandFailure::new(
             Exit::Usage,
