@@ -65,6 +65,8 @@ fn report(ended: Result<Exit, CommandFailure>, console: &Console) -> Exit {
 /// Prints what is wrong with the command line; help and version are answers and not errors.
 fn refuse(answer: clap::Error) -> Exit {
     let answer = args::with_tip(args::without_secrets(answer), std::env::args_os());
+    let env = |name: &str| std::env::var_os(name);
+    let answer = args::with_culprit(answer, std::env::args_os(), env);
     drop(answer.print());
     // Not clap's 2, which a command may end with as well.
     if answer.use_stderr() {

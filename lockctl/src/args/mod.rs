@@ -125,6 +125,35 @@ fn text_of(error: &clap::Error, kind: ContextKind) -> &str {
     }
 }
 
+/// Names the variable or the argument that is not UTF-8. Its text may be a secret.
+pub(crate) fn with_culprit(
+    error: clap::Error,
+    line: impl Iterator<Item = OsString>,
+    env: impl Fn(&str) -> Option<OsString>,
+) -> clap::Error {
+    if error.kind() != ErrorKind::InvalidUtf8 {
+        return error;
+    }
+    // A command may be anything.
+    let line: Vec<_> = line.take_while(|word| word != "--").collect();
+    let is_given = |option: &str| {
+        let mut words = line.iter();
+        words.any(|word| word.to_string_lossy().starts_with(option))
+    };
+    let is_wrong = |(name, option): (&str, &str)| {
+        !is_given(option) && env(name).is_some_and(|value| value.to_str().is_none())
+    };
+    let variables = [("LOCK_URL", "--backend"), ("LOCK_LEASE", "--lease")];
+    let culprit = match variables.into_iter().find(|known| is_wrong(*known)) {
+        Some((name, _)) => format!("the variable {name}"),
+        None => match line.iter().position(|word| word.to_str().is_none()) {
+            Some(at) => format!("argument {at}"),
+            None => return error,
+        },
+    };
+    clap::Error::raw(ErrorKind::InvalidUtf8, format!("{culprit} is not UTF-8\n"))
+}
+
 /// Says how a command is told from keys to those who are used to flock(1).
 pub(crate) fn with_tip(
     mut error: clap::Error,

@@ -1,10 +1,12 @@
 //! Every exit code.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use crate::fixture::Place;
+use crate::fixture::{Place, Process};
 
 #[test]
 fn the_code_of_the_command_is_passed_on() {
@@ -112,6 +114,29 @@ fn wrong_usage_is_explained() {
         "--kill-after 5s does not fit into --ttl 9s",
         "use --kill-after 3s or less, or --ttl 15s or more",
     ]);
+}
+
+#[test]
+fn what_is_not_utf8_is_named() {
+    let place = Place::new();
+    let text = OsStr::from_bytes(b"s3ntinel\xff");
+    let with = |line: &str, variable: Option<&str>| {
+        let mut command = place.lockctl(line);
+        match variable {
+            Some(name) => command.env(name, text),
+            None => command.arg(text),
+        };
+        Process::start(command).expect(64)
+    };
+    for (line, variable, says) in [
+        ("list", Some("LOCK_URL"), "the variable LOCK_URL"),
+        ("release k", Some("LOCK_LEASE"), "the variable LOCK_LEASE"),
+        ("try", None, "argument 2"),
+        ("--backend memory: run k", None, "argument 5"),
+    ] {
+        let ended = with(line, variable).says_only(&format!("error: {says} is not UTF-8\n"));
+        ended.says_nothing_of(&["s3ntinel"]);
+    }
 }
 
 /// And not that `-5` is an unknown option.
