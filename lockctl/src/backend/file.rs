@@ -148,7 +148,15 @@ pub(super) fn ambient(
     };
     let loader = Loader::new().with_environment(without_url);
     let config = loader.with_url("memory:").without_file();
-    let config = config.map_err(|errors| failure(&errors))?;
+    // Each line names its variable, and there is no file to name.
+    let config = config.map_err(|errors| {
+        let lines: Vec<_> = errors
+            .all()
+            .iter()
+            .map(|error| escaped(&error.to_string()))
+            .collect();
+        CommandFailure::new(Exit::Config, lines.join("\n  "))
+    })?;
     let Some(backend) = config.backends().first() else {
         return Ok((LockSettings::default(), None));
     };

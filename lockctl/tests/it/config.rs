@@ -151,6 +151,13 @@ fn options_of_a_file_need_one() {
     }
     let ended = place.expect_with(78, "list", &[("LOCK_TTL", "1")]);
     ended.says(&["env LOCK_TTL: a duration has a unit"]);
+    let variables = [("LOCK_TTL", "10"), ("LOCK_WAIT", "soon")];
+    let ended = place.expect_with(78, "list", &variables);
+    let ended = ended.says(&[
+        "error: env LOCK_TTL: a duration has a unit, write \"10s\"\n",
+        "\n  env LOCK_WAIT: \"soon\" is not a duration",
+    ]);
+    ended.says_nothing_of(&["configuration"]);
 }
 
 const WRONG: &str = "
