@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use polylock::Label;
 use polylock::coordination::Election;
+use polylock::layers::Prefix;
+use polylock::{Label, LockKey};
 use rustix::process::Signal;
 
 use crate::child::NAMES;
@@ -56,14 +57,18 @@ pub(crate) fn once_key(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Refuses an empty one, as an unset variable of a shell leaves it: it would replace that of the URL or of the
-/// file, and lock other keys.
-pub(crate) fn namespace(text: &str) -> Result<String, &'static str> {
-    match text.is_empty() {
-        true => {
-            Err("must not be empty; for keys without a namespace, write ?namespace= in the URL")
-        }
-        false => Ok(text.to_owned()),
+/// Refuses one that no URL has, and an empty one, as an unset variable of a shell leaves it: it would replace that
+/// of the URL or of the file, and lock other keys.
+pub(crate) fn namespace(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        let message =
+            "must not be empty; for keys without a namespace, write ?namespace= in the URL";
+        return Err(message.to_owned());
+    }
+    let any = LockKey::new("any").expect("BUG: a word is a key");
+    match Prefix::stored_key(text, &any) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(error.message().to_owned()),
     }
 }
 

@@ -64,7 +64,7 @@ impl Events {
             })
             .map_err(|e| {
                 let message = format!("cannot write events to {}", escaped(&path_text(&path)));
-                CommandFailure::new(Exit::Config, message).with_cause(&e)
+                CommandFailure::new(Exit::Usage, message).with_cause(&e)
             })?;
         Ok(Self { out: Some(writer) })
     }

@@ -67,6 +67,7 @@ fn a_held_lock_is_75_or_what_is_asked_for() {
 fn wrong_usage_is_64() {
     let place = Place::new();
     let long = format!("run {} -- true", "x".repeat(257));
+    let long_namespace = format!("--namespace {} list", "x".repeat(65));
     let long_note = format!("run --note {} k -- true", "x".repeat(257));
     for line in [
         "",
@@ -87,6 +88,10 @@ fn wrong_usage_is_64() {
         "run --signal-on-lost STOP k -- true",
         "run -c true k -- true",
         "run --events fd:x k -- true",
+        "run --events fd:99 k -- true",
+        "run --events missing/events k -- true",
+        "--namespace a:b list",
+        &long_namespace,
         "-v -q list",
         "break k",
         "renew k --lease 12",
