@@ -13,10 +13,11 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use polylock::config::{LockSettings, has_namespace, with_namespace};
 use polylock::layers::Observer;
 use polylock::{AcquireRequest, DistributedLock, LockUrl};
+use rustix::fs::{Access, access};
 
 use crate::args::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::{CommandFailure, Escaped, quoted};
+use crate::output::{CommandFailure, Escaped, escaped, path_text, quoted};
 
 use self::file::FromFile;
 
@@ -88,6 +89,9 @@ impl BackendUrl {
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
         check_scheme(self.url.scheme(), self.is_option)?;
+        let old = self.file.as_ref().and_then(|file| file.old_url.as_ref());
+        check_password_files(&self.url)?;
+        old.map_or(Ok(()), |old| check_password_files(old.url()))?;
         let connected = match &self.file {
             Some(file) => file.connect(observer).await,
             None => {
@@ -291,6 +295,22 @@ fn check_scheme(scheme: &str, is_option: bool) -> Result<(), CommandFailure> {
         "name a server, or a file as in sqlite:PATH: by --backend, by LOCK_URL, or by --default-backend \
          of a configuration file",
     ))
+}
+
+/// Refuses a URL whose password is not there at the start. The backend reads it for each connection and calls that
+/// unavailable, as the servers are that are away for a while.
+fn check_password_files(url: &LockUrl) -> Result<(), CommandFailure> {
+    let mut params = url.params();
+    for name in ["password-file", "sentinel-password-file"] {
+        let Some(path) = params.string(name).map(Path::new) else {
+            continue;
+        };
+        if let Err(e) = access(path, Access::READ_OK) {
+            let message = format!("the {name} {} cannot be read", escaped(&path_text(path)));
+            return Err(CommandFailure::new(Exit::Config, message).with_cause(&e));
+        }
+    }
+    Ok(())
 }
 
 /// `$XDG_STATE_HOME/polylock`, else `$HOME/.local/state/polylock`.

@@ -186,6 +186,32 @@ fn the_default_backend_needs_a_home() {
     ended.says(&["--backend URL"]);
 }
 
+/// And not 69, which says that the server is away.
+#[test]
+fn a_password_file_that_is_not_there_is_78() {
+    let place = Place::new();
+    let file = "default = 'new'\n[backend.old]\nurl = 'redis://127.0.0.1:1?password-file=missing'\n\
+                [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'";
+    place.write("lock.toml", file);
+    for options in [
+        "--backend redis://127.0.0.1:1?password-file=missing",
+        "--config lock.toml",
+    ] {
+        let ended = place.expect(78, &format!("{options} run -n k -- touch ran"));
+        ended.says(&[
+            "error: the password-file missing cannot be read\n",
+            "No such file",
+        ]);
+    }
+    // The server is away as well, which counts once the file is there.
+    place.write("missing", "s3ntinel");
+    place.expect(
+        69,
+        "--backend redis://127.0.0.1:1?password-file=missing list",
+    );
+    place.assert_not_run();
+}
+
 #[test]
 fn a_database_or_directory_that_cannot_be_made_is_69() {
     let place = Place::new();
