@@ -227,6 +227,19 @@ fn an_accepted_warning_that_is_not_there_is_said() {
     ended.says(&[&note("flush"), &note("clock")]);
 }
 
+/// The names are those of the manual, which has a section on each check.
+#[test]
+fn an_accepted_check_that_does_not_exist_is_wrong_usage() {
+    let sections = MANUAL.lines().filter_map(|line| line.strip_prefix("### "));
+    let sections: Vec<_> = sections.collect();
+    let ended = Place::new().expect(64, "doctor --accept clock,persistance memory:");
+    ended.says(&[
+        "invalid value 'persistance' for '--accept <CHECK>'",
+        "a similar value exists: 'persistence'",
+        &format!("[possible values: {}]", sections.join(", ")),
+    ]);
+}
+
 #[cfg(feature = "sqlite")]
 #[test]
 fn both_backends_of_a_migration_are_examined() {

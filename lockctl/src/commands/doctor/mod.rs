@@ -9,6 +9,7 @@ mod trial;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use polylock::AcquireRequest;
 
 use super::app::App;
@@ -30,7 +31,13 @@ pub(crate) struct DoctorArgs {
     #[arg(value_name = "URL", hide_possible_values = true)]
     pub(crate) urls: Vec<String>,
     /// Check whose warning is no fault, by its name; may be given several times
-    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "CHECK",
+        value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(CHECKS),
+        hide_possible_values = true
+    )]
     pub(crate) accept: Vec<String>,
     /// Check whether all of the URLs lead to the same locks as the first; one URL is compared with that of
     /// --backend
@@ -112,3 +119,35 @@ fn urls(app: &App, args: &DoctorArgs) -> Result<Vec<String>, CommandFailure> {
 }
 
 const FAULTY: Exit = Exit::Of(1);
+
+/// The checks of all backends, in the order of docs/doctor.md.
+const CHECKS: [&str; 28] = [
+    "url",
+    "connect",
+    "replica",
+    "server-version",
+    "read-only",
+    "galera",
+    "pooler",
+    "nodes",
+    "same-server",
+    "rejoin",
+    "servers",
+    "version",
+    "alarms",
+    "eviction",
+    "persistence",
+    "flush",
+    "table",
+    "replication",
+    "filesystem",
+    "access",
+    "clock",
+    "session-timeout",
+    "lease",
+    "exclusion",
+    "same-locks",
+    "token-order",
+    "expiry",
+    "round-trip",
+];
