@@ -115,7 +115,7 @@ fn show(app: &App, file: Option<&PathBuf>) -> Result<Exit, CommandFailure> {
     }
     print(&format!("{table}\n"))?;
     for warning in config.warnings() {
-        app.console.warn(escaped(&warning.message));
+        app.console.warn(escaped(&warning.to_string()));
     }
     Ok(Exit::Success)
 }

@@ -275,6 +275,18 @@ fn show_tells_where_each_value_comes_from() {
 }
 
 #[test]
+fn show_names_what_is_unset_and_where() {
+    let place = place(FILE);
+    let ended = place.expect(0, &format!("{CONFIG} config show"));
+    let ended = ended.says_only(
+        "lockctl: warning: lock.toml:10:11: the variable \"OTHER_URL\" is not set, or empty\n",
+    );
+    let mut rows = ended.stdout.lines().map(str::split_whitespace);
+    let is_unset = rows.any(|row| row.eq(["backend.other.url", "unset", "lock.toml:9"]));
+    assert!(is_unset, "{ended}");
+}
+
+#[test]
 fn the_schema_is_json() {
     let value: Value = Place::new().expect(0, "config schema").json();
     assert_eq!(value["title"], "polylock", "{value}");

@@ -288,7 +288,7 @@ fn backend(
     let url = urls.of(table, &options, need);
     let (shown, span) = match &url {
         Some(url) => (url.get_ref().to_string(), url.span()),
-        None => ("not here".to_owned(), table.name.span()),
+        None => ("unset".to_owned(), table.name.span()),
     };
     listing.add(table.path("url"), shown, urls.cx.report.origin(&span));
     for option in &options {
