@@ -48,8 +48,8 @@ pub(crate) async fn look(
     Ok((servers, checks))
 }
 
-/// Why a single server is none. A node of a cluster would grant locks, and refuse to release them. It may be one
-/// of a quorum, where the keys of a lock have one slot.
+/// Refuses a Sentinel or a node of a cluster that is configured as a single server. A node of a cluster would grant
+/// locks, and refuse to release them.
 fn stranger(facts: &ServerFacts, config: &RedisConfig) -> Option<RedisCause> {
     let Servers::Standalone(_) = config.servers else {
         return None;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use polylock_core::engine::{MIN_ATTEMPT, Moment};
+use polylock_core::engine::{MIN_ATTEMPT, Moment, before};
 use polylock_core::{
     AcquireRequest, Error, ErrorKind, FencingToken, Grant, Lease, LockGuard, Mode, Result,
 };
+use tokio::time::Instant;
 
 use super::QuorumClient;
 use super::lease::{QuorumAcquisition, QuorumLease};
@@ -216,7 +217,8 @@ impl VoteRound {
                 self.count(&nodes[node], vote);
             }
         };
-        let _is_complete = tokio::time::timeout(limit, rest).await;
+        // After a stall of the process, replies may wait in the sockets.
+        let _is_complete = before(Instant::now() + limit, rest).await;
     }
 
     fn count(&mut self, node: &QuorumNode, vote: Result<Vote, RedisFailure>) {
