@@ -232,9 +232,9 @@ fn an_accepted_warning_that_is_not_there_is_said() {
 fn an_accepted_check_that_does_not_exist_is_wrong_usage() {
     let sections = MANUAL.lines().filter_map(|line| line.strip_prefix("### "));
     let sections: Vec<_> = sections.collect();
-    let ended = Place::new().expect(64, "doctor --accept clock,persistance memory:");
+    let ended = Place::new().expect(64, "doctor --accept clock,persistences memory:");
     ended.says(&[
-        "invalid value 'persistance' for '--accept <CHECK>'",
+        "invalid value 'persistences' for '--accept <CHECK>'",
         "a similar value exists: 'persistence'",
         &format!("[possible values: {}]", sections.join(", ")),
     ]);
