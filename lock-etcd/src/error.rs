@@ -94,7 +94,8 @@ impl EtcdFailure {
     pub(crate) fn is_out_of_reach(&self) -> bool {
         match self {
             Self::Client(ClientError::GRpcStatus(status)) => {
-                self.kind() == ErrorKind::Unavailable && !is_refusal(status)
+                let is_reply = is_refusal(status) || status.message().starts_with("etcdserver: ");
+                self.kind() == ErrorKind::Unavailable && !is_reply
             }
             Self::Client(_) => self.kind() == ErrorKind::Unavailable,
             Self::Silent(_) => true,

@@ -28,7 +28,7 @@ pub(crate) enum ErrorClass {
     LockTimeout,
     /// The provider of the user and the password failed.
     NoLogin,
-    /// The user has logged in, or could, and lacks a right.
+    /// The credentials are right, and the user lacks a right.
     NoRight,
     NoTable,
     NoTls,

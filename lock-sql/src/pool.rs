@@ -116,7 +116,8 @@ impl Pool {
             biased;
             permit = timeout_at(job.deadline, self.permits.acquire()) => match permit {
                 Ok(_permit) => self.attempt(&job).await,
-                Err(_) => Some(Err(self.silent(false))),
+                // Other requests of this client have the connections: nothing was sent.
+                Err(_) => Some(Err(SqlFailure::silent(self.timeout, false))),
             },
             () = job.reply.closed() => None,
         };

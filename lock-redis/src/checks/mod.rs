@@ -34,7 +34,7 @@ pub(crate) async fn look(
     config: &RedisConfig,
 ) -> Result<(Vec<ServerFacts>, Vec<HealthCheck>), RedisFailure> {
     let mut servers = ask(topology).await?;
-    if let Some(cause) = servers.iter().find_map(|facts| stranger(facts, config)) {
+    if let Some(cause) = servers.iter().find_map(|facts| wrong_mode(facts, config)) {
         return Err(cause.into());
     }
     if servers.is_empty() {
@@ -50,7 +50,7 @@ pub(crate) async fn look(
 
 /// Refuses a Sentinel or a node of a cluster that is configured as a single server. A node of a cluster would grant
 /// locks, and refuse to release them.
-fn stranger(facts: &ServerFacts, config: &RedisConfig) -> Option<RedisCause> {
+fn wrong_mode(facts: &ServerFacts, config: &RedisConfig) -> Option<RedisCause> {
     let Servers::Standalone(_) = config.servers else {
         return None;
     };

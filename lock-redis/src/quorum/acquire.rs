@@ -235,10 +235,10 @@ impl VoteRound {
             }
             Ok(Vote::Rejoining { left, last }) => {
                 self.last_of_others = self.last_of_others.max(last);
-                // Rounded up: it votes after so many seconds.
-                let left = left.as_millis().div_ceil(1000);
+                // Rounded up, so that it does vote then.
+                let left = left.as_millis().div_ceil(1000).max(1);
                 self.rejoining.push(format!(
-                    "{} may have restarted and does not vote for another {left}s (rejoin-delay)",
+                    "{} may have restarted, and votes again in {left}s (rejoin-delay)",
                     node.name
                 ));
             }

@@ -32,10 +32,7 @@ async fn an_ensemble_that_has_just_started_is_waited_for() {
     let began = Instant::now();
     let locks = careful(&nodes).await;
     let error = assert_refused(&locks, request("a"), ErrorKind::Unavailable).await;
-    assert!(
-        error.message().contains("does not vote for another"),
-        "{error}"
-    );
+    assert!(error.message().contains("votes again in"), "{error}");
     assert!(
         error.is_retryable() && !error.is_outcome_unknown(),
         "{error:?}"
@@ -62,7 +59,7 @@ async fn a_wait_for_nodes_that_do_not_vote_yet_says_for_how_long() {
         says.starts_with("fewer than 2 of 3 nodes vote: ")
     })
     .await;
-    let (_, left) = says.split_once("does not vote for another ").expect(&says);
+    let (_, left) = says.split_once("votes again in ").expect(&says);
     let (left, _) = left.split_once("s (rejoin-delay)").expect(&says);
     let left: u64 = left.parse().expect(&says);
     assert!(left <= TIMEOUT.as_secs() * 60, "{says}");

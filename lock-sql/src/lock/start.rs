@@ -57,7 +57,7 @@ pub(crate) fn refusal(db_error: DbError, target: &ConnectTarget) -> SqlFailure {
             "the server refuses this user, or takes it by TLS only: then write tls=on".to_owned(),
         ),
         // MySQL does not tell a user that may not use a database whether there is one.
-        (ErrorClass::NoRight, _) => (
+        (ErrorClass::NoRight, ServerKind::MySql) => (
             ErrorKind::Denied,
             format!(
                 "the database {:?} does not exist, or is not granted to this user",

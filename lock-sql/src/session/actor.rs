@@ -384,8 +384,8 @@ impl Actor {
         // transactions apart.
         let stays = is_recorded && freed.is_err() && clear.is_none();
         let is_postgres = self.context.target.config.server.is_postgres();
-        // The late record of a reader stays until its session has ended.
-        self.is_over |= stays && !is_postgres || is_late;
+        // So does a late one, on PostgreSQL that of a reader only.
+        self.is_over |= stays && !is_postgres || is_late && (!is_postgres || held.is_shared);
         if is_recorded && let Some(clear) = clear {
             self.clear_record(clear, args, recording);
         }
@@ -528,8 +528,8 @@ impl Drop for Actor {
     }
 }
 
-/// How long a release waits for the record of its holder, and no longer than half of its time: its guard
-/// allows a third of the ttl. A record is written in one round trip, so a release rarely waits at all.
+/// How long a release waits for the record of its holder, and at most a sixth of the ttl: half of the time
+/// that its guard allows. A record is written in one round trip, so a release rarely waits at all.
 const RECORDING: Duration = Duration::from_secs(1);
 
 /// Idle time before the socket is watched: short holds cost nothing.

@@ -184,7 +184,7 @@ fn missing_grant(config: &SqlConfig, error: &sqlx::Error) -> Option<String> {
     let sequence = sequence(&table);
     let has = |name: &str| {
         let name = name.rsplit('.').next().unwrap_or(name);
-        message.contains(name.trim_matches(['"', '`']))
+        names(message, name.trim_matches(['"', '`']))
     };
     // Its name begins with that of the table.
     Some(match config.server {
@@ -193,6 +193,17 @@ fn missing_grant(config: &SqlConfig, error: &sqlx::Error) -> Option<String> {
         _ if has(&table) => format!("SELECT, INSERT, UPDATE ON {table}"),
         _ => return None,
     })
+}
+
+/// Whether a message of a server is about a table or sequence of this name. It has the name in quotes, at its
+/// end on PostgreSQL; other words may look the same.
+fn names(message: &str, name: &str) -> bool {
+    let is_whole = |(at, _): (usize, &str)| {
+        let (before, after) = (&message[..at], &message[at + name.len()..]);
+        let is_quoted = before.ends_with(['\'', '`', '"']) && after.starts_with(['\'', '`', '"']);
+        is_quoted || before.ends_with(' ') && after.is_empty()
+    };
+    message.match_indices(name).any(is_whole)
 }
 
 /// The options that a configuration has, those of a pool as they are at the moment, with what is the same
@@ -288,4 +299,30 @@ fn mysql(config: &SqlConfig) -> MySqlConnectOptions {
         }
     }
     options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn a_message_names_a_table_and_not_what_looks_like_it() {
+        for (message, is_named) in [
+            ("permission denied for table locks", true),
+            ("keine Berechtigung für Tabelle locks", true),
+            (
+                "SELECT command denied to user 'me'@'h' for table `d`.`locks`",
+                true,
+            ),
+            (
+                "SELECT command denied to user 'me'@'h' for table 'locks'",
+                true,
+            ),
+            ("permission denied for sequence locks_token", false),
+            ("permission denied for schema my_locks", false),
+            ("permission denied to terminate locks of others", false),
+        ] {
+            assert_eq!(names(message, "locks"), is_named, "{message}");
+        }
+    }
 }

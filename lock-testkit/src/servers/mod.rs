@@ -32,6 +32,7 @@ pub use self::redis::{Fsync, RedisNodes, RedisOptions, RedisServer};
 pub use self::resp::{Reply, RespClient};
 pub use self::sentinel::RedisSentinels;
 pub use self::server_process::ServerProcess;
+pub use self::shared::unique;
 pub use self::tls::{ClientCertificate, ServerCertificate, TestCertificates};
 pub use self::zookeeper::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 

@@ -85,7 +85,8 @@ fn running(note: &Path, serves: impl Fn(&SharedServer) -> bool) -> Option<Vec<Sh
 }
 
 /// A name that no other call gives, in whichever process: letters, digits and underscores.
-pub(super) fn unique(prefix: &str) -> String {
+#[must_use]
+pub fn unique(prefix: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     // Process ids come back.

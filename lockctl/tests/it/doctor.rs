@@ -293,7 +293,7 @@ mod servers {
     use lock_testkit::servers::EtcdServer;
     use lock_testkit::servers::{
         Fsync, MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
-        RedisOptions, RedisServer, ZooKeeperEnsemble,
+        RedisOptions, RedisServer, ZooKeeperEnsemble, unique,
     };
 
     use super::*;
@@ -302,10 +302,10 @@ mod servers {
         RedisServer::start(RedisOptions::new().with_aof(Fsync::EverySecond))
     }
 
-    /// A directory that no other test and no other login has.
+    /// A directory of its own.
     fn zookeeper(login: &str, params: &str) -> String {
         let hosts = ZooKeeperEnsemble::shared().addresses().join(",");
-        let root = format!("doctor-{}-{}", std::process::id(), login.len());
+        let root = unique("doctor");
         format!("zk://{login}{hosts}/{root}?session-timeout=8s{params}")
     }
 

@@ -1,10 +1,9 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_testkit::harness::{Faults, Harness, Look};
-use lock_testkit::servers::EtcdServer;
+use lock_testkit::servers::{EtcdServer, unique};
 use lock_testkit::taker::Taker;
 use polylock_core::memory::{Fault, Reachable, Request};
 use polylock_core::{DistributedLock, LockKey};
@@ -57,9 +56,7 @@ impl Store {
 
 /// A prefix that no other test has.
 pub(crate) fn prefix() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("test-{}-{next}", std::process::id())
+    unique("test")
 }
 
 /// Servers at these ports of 127.0.0.1, and a prefix of them.

@@ -1,11 +1,10 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_testkit::harness::{Faults, Harness, Look};
 use lock_testkit::proxy::{Across, Command, FaultPlan, Proxy, Then};
-use lock_testkit::servers::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperServer};
+use lock_testkit::servers::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperServer, unique};
 use lock_testkit::taker::Taker;
 use polylock_core::memory::{Fault, Reachable, Request};
 use polylock_core::{DistributedLock, LockKey};
@@ -67,9 +66,7 @@ pub(super) fn port(address: &str) -> u16 {
 
 /// A directory that no other test has.
 pub(crate) fn root() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("/test-{}-{next}", std::process::id())
+    unique("/test")
 }
 
 /// Which request a command is: the first of those that are pipelined, and the heartbeats.

@@ -1,10 +1,11 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use lock_testkit::proxy::Proxy;
-use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+use lock_testkit::servers::{
+    MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, unique,
+};
 use polylock_sql::SqlLock;
 
 use super::Database;
@@ -94,7 +95,7 @@ impl Site {
         Self {
             mode,
             database: server.make(),
-            table: table(),
+            table: unique("t"),
             server,
             connections: match mode {
                 Mode::Advisory => 20,
@@ -224,13 +225,4 @@ impl Site {
             Kind::Postgres => format!("'\\x{hex}'::bytea"),
         }
     }
-}
-
-/// A table that no other test has.
-fn table() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.expect("it is after 1970").as_micros();
-    format!("t_{}_{now}_{next}", std::process::id())
 }
