@@ -564,6 +564,27 @@ async fn a_server_of_another_kind_names_the_right_scheme() {
     }
 }
 
+/// A start waits for a majority, so each of these has two masters of the wrong kind.
+#[tokio::test]
+async fn a_quorum_refuses_nodes_of_a_cluster_and_sentinels() {
+    let (cluster, sentinels) = (RedisCluster::start(2, 0), RedisSentinels::start_light());
+    let (nodes, watchers) = (cluster.ports(), sentinels.ports());
+    let single = sentinels.master().port();
+    for (wrong, what) in [
+        ([nodes[0], nodes[1]], "a node of a cluster"),
+        ([watchers[0], watchers[1]], "a Sentinel"),
+    ] {
+        let [one, other] = wrong;
+        let url = format!("redlock://127.0.0.1:{single},127.0.0.1:{one},127.0.0.1:{other}");
+        let of_doctor = try_check(&url).await.expect_err("it is refused");
+        for error in [unconnected(&url).await, of_doctor] {
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}: {error}");
+            let cause = format!("is {what}: the masters of a quorum are single servers");
+            assert!(error.message().contains(&cause), "{url}: {error}");
+        }
+    }
+}
+
 /// It learns from the first request that the node refuses.
 #[tokio::test]
 async fn a_user_without_info_is_told_of_a_cluster_by_a_refusal() {

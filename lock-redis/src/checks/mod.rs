@@ -48,15 +48,19 @@ pub(crate) async fn look(
     Ok((servers, checks))
 }
 
-/// Refuses a Sentinel or a node of a cluster that is configured as a single server. A node of a cluster would grant
-/// locks, and refuse to release them.
+/// Refuses a Sentinel or a node of a cluster in the place of a single server. A node of a cluster would grant
+/// locks, and refuse to release them, or to renew several at once.
 fn wrong_mode(facts: &ServerFacts, config: &RedisConfig) -> Option<RedisCause> {
-    let Servers::Standalone(_) = config.servers else {
-        return None;
-    };
-    let what = match facts.mode.as_deref()? {
-        "cluster" => "a node of a cluster: use redis-cluster://",
-        "sentinel" => "a Sentinel: use redis-sentinel://HOST/MASTER",
+    let mode = facts.mode.as_deref()?;
+    let what = match (&config.servers, mode) {
+        (Servers::Standalone(_), "cluster") => "a node of a cluster: use redis-cluster://",
+        (Servers::Standalone(_), "sentinel") => "a Sentinel: use redis-sentinel://HOST/MASTER",
+        (Servers::Quorum(_), "cluster") => {
+            "a node of a cluster: the masters of a quorum are single servers"
+        }
+        (Servers::Quorum(_), "sentinel") => {
+            "a Sentinel: the masters of a quorum are single servers"
+        }
         _ => return None,
     };
     Some(RedisCause::Stranger {

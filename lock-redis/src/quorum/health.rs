@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use polylock_core::{Error, HealthCheck, HealthRule, Result, Status};
+use polylock_core::{Error, ErrorKind, HealthCheck, HealthRule, Result, Status};
 
 use super::node::QuorumNode;
-use super::{NAME, let_in, open};
+use super::{NAME, let_in, misconfigured, open};
 use crate::checks::{ServerFacts, look, merged};
 use crate::config::RedisConfig;
 use crate::error::RedisFailure;
@@ -33,6 +33,9 @@ pub(crate) async fn check_health(mut config: RedisConfig) -> Result<Vec<HealthCh
             Ok((facts, of_master)) => {
                 checks.push((Arc::clone(&name), of_master));
                 Ok(facts)
+            }
+            Err(failure) if failure.cause.kind() == ErrorKind::InvalidConfig => {
+                return Err(named(misconfigured(&quorum.nodes[number], &failure)));
             }
             Err(failure) => {
                 let cause = failure.cause.to_string();

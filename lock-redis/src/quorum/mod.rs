@@ -21,7 +21,8 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use polylock_core::admin::LockAdmin;
 use polylock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, LockGuard, Result, Waiting,
+    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, LockGuard, Result,
+    Waiting,
 };
 use tokio::time::Instant;
 
@@ -30,7 +31,7 @@ use self::node::{Quorum, QuorumNode};
 use self::votes::{Decision, Votes};
 use crate::checks::check;
 use crate::config::{Endpoint, RedisConfig};
-use crate::error::{RedisCause, RedisFailure, Refusal};
+use crate::error::{RedisFailure, Refusal};
 use crate::held_leases::HeldRedisLeases;
 use crate::lock::EventForwarder;
 use crate::server::{Server, millis};
@@ -91,7 +92,8 @@ impl Redlock {
     /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the configuration is not made by
     ///   [`RedisConfig::quorum`], names fewer than three masters or one of them twice, or asks for
     ///   replica acks, which a quorum does not support. With strict checks, also if a master that
-    ///   replies is not fit for locks.
+    ///   replies is not fit for locks; without, if one that replies in time is a node of a cluster or a
+    ///   Sentinel.
     /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if no majority can be reached.
     /// - [`Denied`](polylock_core::ErrorKind::Denied) if too many masters refuse the credentials for a
     ///   majority.
@@ -167,12 +169,8 @@ async fn reach(quorum: &Quorum, config: RedisConfig) -> Result<()> {
         votes.add(answer.as_ref().ok().map(|()| true));
         match answer {
             Ok(()) => {}
-            Err(RedisFailure {
-                cause: cause @ RedisCause::Config(_),
-                ..
-            }) => {
-                let message = format!("{}: {cause}", quorum.nodes[number].name);
-                return Err(Error::config(message));
+            Err(failure) if failure.cause.kind() == ErrorKind::InvalidConfig => {
+                return Err(misconfigured(&quorum.nodes[number], &failure));
             }
             Err(failure) => failures.push(failure),
         }
@@ -184,6 +182,11 @@ async fn reach(quorum: &Quorum, config: RedisConfig) -> Result<()> {
         Decision::Yes => Ok(()),
         _ => Err(quorum.unavailable(&failures, &[])),
     }
+}
+
+/// The error of a node that cannot be a master of a quorum, or that strict checks refuse.
+fn misconfigured(node: &QuorumNode, failure: &RedisFailure) -> Error {
+    Error::config(format!("{}: {}", node.name, failure.cause))
 }
 
 /// Retries for as long as opening a connection may take: a node that was slow once is not down.
