@@ -19,12 +19,13 @@ pub(crate) struct AttemptState {
     sent: Instant,
     /// The server has reported another holder.
     seen_held: AtomicBool,
-    /// The lock was held in this process, or an earlier attempt saw it held. The server has not told this one.
+    /// The lock was held in this process, or an earlier attempt saw it held. The server has not reported it to this one.
     assumed_held: AtomicBool,
     assumed_since: Instant,
     /// Set while the attempt waits for room in this client.
     full: Mutex<Option<WhyFull>>,
-    /// Why the server cannot grant the lock, where the backend says so. Valid until a holder is reported.
+    /// Why the server could not grant the lock when it was last asked, where the backend says so. A holder
+    /// that was reported since comes first.
     unavailable: Mutex<Option<String>>,
 }
 

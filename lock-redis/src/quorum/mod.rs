@@ -56,7 +56,7 @@ pub(crate) use self::votes::is_too_few;
 /// not behind it. If the clocks of all voters are more than 100 ms behind the one of the client, the voters
 /// may have forgotten a larger token. The client then waits for the other nodes, up to 500 ms after its
 /// request (at most a quarter of the ttl and half of the wait that is left), and continues the tokens of
-/// those that reply. It always continues a token more than 100 ms ahead of its clock that a node tells
+/// those that reply. It always continues a token more than 100 ms ahead of its clock that a node reports
 /// before the others have voted.
 ///
 /// # Examples

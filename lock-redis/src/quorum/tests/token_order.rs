@@ -386,7 +386,7 @@ fn quorum(ensemble: &Arc<Ensemble>, count: usize) -> Quorum {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_any_node_tells_in_time_is_continued() {
+async fn a_token_that_any_node_reports_in_time_is_continued() {
     let mut late = 0;
     for seed in 0..HISTORIES {
         let history = TokenHistory::run(seed, RULES).await;
