@@ -8,8 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Then;
 use super::lane::{ConnectionEnd, FlowGate, Flows, Item, Lane, lane};
-use super::plan::Plans;
-use super::protocol::{Parsed, Protocol, Unread};
+use super::protocol::{Parsed, Unread};
 use super::relay::Relay;
 
 /// Which ends of a connection a cut reaches.
@@ -21,18 +20,17 @@ pub(super) enum Cut {
 }
 
 /// Serves one connection of a client until it ends or `cut` does.
-pub(super) async fn serve<P: Protocol>(
+pub(super) async fn serve(
     mut client: TcpStream,
     mut server: TcpStream,
-    number: usize,
-    plans: &Plans,
+    relay: &Relay<'_>,
     flows: &Flows,
     cut: impl Future<Output = Cut>,
 ) -> io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let end = tokio::select! {
-        end = relay::<P>(&mut client, &mut server, number, plans, flows) => end,
+        end = relayed(&mut client, &mut server, relay, flows) => end,
         cut = cut => {
             if cut == Cut::Client {
                 client.set_zero_linger()?;
@@ -51,15 +49,14 @@ pub(super) async fn serve<P: Protocol>(
     client.set_zero_linger()
 }
 
-async fn relay<P: Protocol>(
+async fn relayed(
     client: &mut TcpStream,
     server: &mut TcpStream,
-    number: usize,
-    plans: &Plans,
+    relay: &Relay<'_>,
     flows: &Flows,
 ) -> ConnectionEnd {
     let end = {
-        let relay = Relay::<P>::new(plans, number);
+        let sent = |request: &[u8], fate| relay.protocol.sent(request, fate);
         let (mut from_client, to_client) = client.split();
         let (mut from_server, to_server) = server.split();
         let (requests, requests_exit) = lane();
@@ -74,8 +71,8 @@ async fn relay<P: Protocol>(
             relay.reply(bytes, due, &replies)
         });
         tokio::select! {
-            end = requests_exit.deliver(to_server, &flows.requests, |sent| relay.sent(sent)) => end,
-            end = replies_exit.deliver(to_client, &flows.replies, drop) => end,
+            end = requests_exit.deliver(to_server, &flows.requests, sent) => end,
+            end = replies_exit.deliver(to_client, &flows.replies, |_, _| {}) => end,
             () = read_requests => ConnectionEnd::Closed,
             () = read_replies => ConnectionEnd::Closed,
         }
@@ -103,10 +100,10 @@ async fn relay<P: Protocol>(
 
 /// Reads and hands on what is complete. The end of the stream ends the connection by the lane, after
 /// all that was read before it.
-async fn read<T>(
+async fn read(
     from: &mut (impl AsyncRead + Unpin),
     gate: &FlowGate,
-    lane: &Lane<T>,
+    lane: &Lane,
     take: impl Fn(&[u8], Instant) -> Parsed<()>,
 ) {
     let mut unread = Vec::new();

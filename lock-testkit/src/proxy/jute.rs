@@ -2,9 +2,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::protocol::{
-    ClientRequest, Parsed, Protocol, RecordFields, ReplyFate, ServerMessage, Unread,
-};
+use super::protocol::{Parsed, Protocol, RecordFields, ReplyFate, ServerMessage, Unread};
 use crate::lock;
 use crate::servers::Reply;
 
@@ -19,58 +17,47 @@ pub(super) struct Jute {
     asked: AtomicBool,
     /// Whether the server has answered that.
     greeted: AtomicBool,
-    /// For the requests that the server has, in their order.
-    awaited: Mutex<VecDeque<(JuteTicket, ReplyFate)>>,
-}
-
-/// The request that a reply answers.
-#[derive(Clone, Copy, Eq, PartialEq)]
-pub(super) enum JuteTicket {
-    /// The request for a session.
-    Connect,
-    /// Requests with this number: one, but for pings and the like, which share theirs.
-    Xid(i32),
+    /// For the requests that the server has, in their order, with their numbers. Pings and the like
+    /// share theirs.
+    awaited: Mutex<VecDeque<(i32, ReplyFate)>>,
 }
 
 impl Protocol for Jute {
-    type Ticket = JuteTicket;
-
-    fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<JuteTicket>> {
+    fn request(&self, bytes: &[u8]) -> Parsed<Vec<Vec<u8>>> {
         frame(bytes, |fields| {
             if self.asked.load(Ordering::Relaxed) {
-                let (xid, operation) = (fields.int()?, fields.int()?);
-                let (args, ticket) = (args(operation, fields), JuteTicket::Xid(xid));
-                return Some(ClientRequest { args, ticket });
+                let (_xid, operation) = (fields.int()?, fields.int()?);
+                return Some(args(operation, fields));
             }
             let args = connect_args(fields)?;
             self.asked.store(true, Ordering::Relaxed);
-            let ticket = JuteTicket::Connect;
-            Some(ClientRequest { args, ticket })
+            Some(args)
         })
     }
 
-    fn sent(&self, ticket: JuteTicket, fate: ReplyFate) {
-        lock(&self.awaited).push_back((ticket, fate));
+    fn sent(&self, request: &[u8], fate: ReplyFate) {
+        let (xid, _) = frame(request, |fields| fields.int()).expect("BUG: it was parsed before");
+        lock(&self.awaited).push_back((xid, fate));
     }
 
     fn reply(&self, bytes: &[u8]) -> Parsed<ServerMessage> {
         frame(bytes, |fields| {
             if !self.greeted.swap(true, Ordering::Relaxed) {
-                return Some(ServerMessage::Reply(self.fate_of(JuteTicket::Connect)));
+                return Some(ServerMessage::Reply(self.fate_of(CONNECT)));
             }
             let (xid, _zxid, _error) = (fields.int()?, fields.long()?, fields.int()?);
             if xid == EVENT {
                 return Some(ServerMessage::Message(event(fields)?));
             }
-            Some(ServerMessage::Reply(self.fate_of(JuteTicket::Xid(xid))))
+            Some(ServerMessage::Reply(self.fate_of(xid)))
         })
     }
 }
 
 impl Jute {
-    fn fate_of(&self, ticket: JuteTicket) -> ReplyFate {
+    fn fate_of(&self, xid: i32) -> ReplyFate {
         let mut queue = lock(&self.awaited);
-        let at = queue.iter().position(|(awaited, _)| *awaited == ticket);
+        let at = queue.iter().position(|(awaited, _)| *awaited == xid);
         at.and_then(|at| queue.remove(at))
             .map_or(ReplyFate::Arrives, |(_, fate)| fate)
     }
@@ -102,7 +89,7 @@ fn event(fields: &mut RecordFields<'_>) -> Option<Vec<Reply>> {
 fn connect_args(fields: &mut RecordFields<'_>) -> Option<Vec<Vec<u8>>> {
     let (version, _last_zxid, _timeout) = (fields.int()?, fields.long()?, fields.int()?);
     let (session, _password) = (fields.long()?, fields.bytes()?);
-    (version == 0).then(|| {
+    (version == CONNECT).then(|| {
         let session = format!("{session:#x}").into_bytes();
         vec![b"CONNECT".to_vec(), Vec::new(), session]
     })
@@ -174,6 +161,9 @@ const HAVE_PATH: [i32; 14] = [1, 2, 3, 4, 5, 8, 9, 12, 13, 15, 18, 19, 21, 106];
 
 /// The number of an event in place of one of a request.
 const EVENT: i32 = -1;
+
+/// What the request for a session has in place of a number: the version of the protocol.
+const CONNECT: i32 = 0;
 
 /// The longest frame in bytes, above the 1 MiB that a server takes. What begins with text or a TLS
 /// record would be longer.

@@ -7,24 +7,25 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Then;
+use super::protocol::ReplyFate;
 
 /// Queues the bytes that were read until their time. The order is kept, except for items that pass.
-pub(super) struct Lane<T> {
-    ordered: UnboundedSender<Item<T>>,
-    passing: UnboundedSender<Item<T>>,
+pub(super) struct Lane {
+    ordered: UnboundedSender<Item>,
+    passing: UnboundedSender<Item>,
 }
 
-pub(super) struct LaneExit<T> {
-    ordered: LaneQueue<T>,
-    passing: LaneQueue<T>,
+pub(super) struct LaneExit {
+    ordered: LaneQueue,
+    passing: LaneQueue,
 }
 
 /// Bytes that leave at a time, or the end of the connection.
-pub(super) struct Item<T> {
+pub(super) struct Item {
     pub(super) due: Instant,
     pub(super) bytes: Vec<u8>,
-    /// The tasks to notify when they leave.
-    pub(super) note: Option<T>,
+    /// Of a whole request, what happens to its reply.
+    pub(super) fate: Option<ReplyFate>,
     pub(super) end: Option<ConnectionEnd>,
 }
 
@@ -39,7 +40,7 @@ pub(super) enum ConnectionEnd {
     Planned(Then),
 }
 
-pub(super) fn lane<T>() -> (Lane<T>, LaneExit<T>) {
+pub(super) fn lane() -> (Lane, LaneExit) {
     let (ordered, ordered_exit) = unbounded_channel();
     let (passing, passing_exit) = unbounded_channel();
     let exit = LaneExit {
@@ -49,24 +50,24 @@ pub(super) fn lane<T>() -> (Lane<T>, LaneExit<T>) {
     (Lane { ordered, passing }, exit)
 }
 
-impl<T> Lane<T> {
+impl Lane {
     // The receiver is dropped only with the whole connection; the item is lost then.
-    pub(super) fn push(&self, item: Item<T>) {
+    pub(super) fn push(&self, item: Item) {
         drop(self.ordered.send(item));
     }
 
-    pub(super) fn pass(&self, item: Item<T>) {
+    pub(super) fn pass(&self, item: Item) {
         drop(self.passing.send(item));
     }
 }
 
-impl<T> LaneExit<T> {
-    /// Delivers until the connection ends.
+impl LaneExit {
+    /// Delivers until the connection ends, and tells of each request before it leaves.
     pub(super) async fn deliver(
         mut self,
         mut to: impl AsyncWrite + Unpin,
         gate: &FlowGate,
-        mut leaves: impl FnMut(T),
+        leaves: impl Fn(&[u8], ReplyFate),
     ) -> ConnectionEnd {
         loop {
             let item = tokio::select! {
@@ -75,8 +76,8 @@ impl<T> LaneExit<T> {
                 item = self.ordered.next() => item,
             };
             gate.open().await;
-            if let Some(note) = item.note {
-                leaves(note);
+            if let Some(fate) = item.fate {
+                leaves(&item.bytes, fate);
             }
             // One that is broken ends by the reader of that side, which sees the same.
             write(&mut to, &item.bytes, gate).await.ok();
@@ -87,39 +88,39 @@ impl<T> LaneExit<T> {
     }
 }
 
-impl<T> Item<T> {
+impl Item {
     pub(super) fn bytes(due: Instant, bytes: Vec<u8>) -> Self {
         Self {
             due,
             bytes,
-            note: None,
+            fate: None,
             end: None,
+        }
+    }
+
+    pub(super) fn request(due: Instant, bytes: Vec<u8>, fate: ReplyFate) -> Self {
+        Self {
+            fate: Some(fate),
+            ..Self::bytes(due, bytes)
         }
     }
 
     pub(super) fn end(due: Instant, bytes: Vec<u8>, end: ConnectionEnd) -> Self {
         Self {
-            due,
-            bytes,
-            note: None,
             end: Some(end),
+            ..Self::bytes(due, bytes)
         }
     }
-
-    pub(super) fn with_note(mut self, note: T) -> Self {
-        self.note = Some(note);
-        self
-    }
 }
 
-struct LaneQueue<T> {
-    receiver: UnboundedReceiver<Item<T>>,
+struct LaneQueue {
+    receiver: UnboundedReceiver<Item>,
     /// Taken out and not yet due.
-    head: Option<Item<T>>,
+    head: Option<Item>,
 }
 
-impl<T> LaneQueue<T> {
-    fn new(receiver: UnboundedReceiver<Item<T>>) -> Self {
+impl LaneQueue {
+    fn new(receiver: UnboundedReceiver<Item>) -> Self {
         Self {
             receiver,
             head: None,
@@ -127,7 +128,7 @@ impl<T> LaneQueue<T> {
     }
 
     /// Loses nothing when it is dropped: the head stays.
-    async fn next(&mut self) -> Item<T> {
+    async fn next(&mut self) -> Item {
         loop {
             if let Some(head) = &self.head {
                 sleep_until(head.due).await;

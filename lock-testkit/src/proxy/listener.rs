@@ -17,7 +17,8 @@ use super::lane::Flows;
 use super::mysql::MySql;
 use super::plan::Plans;
 use super::postgres::Postgres;
-use super::protocol::{Bytes, Wire};
+use super::protocol::{Bytes, Protocol, Wire};
+use super::relay::Relay;
 use super::resp::Resp;
 
 /// The thread of a proxy; ends with the value.
@@ -138,7 +139,7 @@ struct ProxyClients {
 
 impl ProxyClients {
     fn serve(&mut self, client: TcpStream) {
-        let number = self.accepted.fetch_add(1, Ordering::SeqCst);
+        let connection = self.accepted.fetch_add(1, Ordering::SeqCst);
         let (plans, flows) = (Arc::clone(&self.plans), Arc::clone(&self.flows));
         let (target, wire, mut cut) = (self.target, self.wire, self.cut.subscribe());
         self.serving.spawn(async move {
@@ -150,21 +151,28 @@ impl ProxyClients {
                 drop(cut.changed().await);
                 *cut.borrow()
             };
-            match wire {
-                Wire::Resp => serve::<Resp>(client, server, number, &plans, &flows, cut).await,
-                Wire::Bytes => serve::<Bytes>(client, server, number, &plans, &flows, cut).await,
-                Wire::ZooKeeper => serve::<Jute>(client, server, number, &plans, &flows, cut).await,
-                Wire::MySql => serve::<MySql>(client, server, number, &plans, &flows, cut).await,
-                Wire::Postgres => {
-                    serve::<Postgres>(client, server, number, &plans, &flows, cut).await
-                }
-            }
+            let relay = Relay {
+                plans: &plans,
+                connection,
+                protocol: protocol(wire),
+            };
+            serve(client, server, &relay, &flows, cut).await
         });
     }
 
     async fn cut(&mut self) {
         self.cut.send_replace(Cut::Both);
         while self.serving.join_next().await.is_some() {}
+    }
+}
+
+fn protocol(wire: Wire) -> Box<dyn Protocol> {
+    match wire {
+        Wire::Bytes => Box::new(Bytes),
+        Wire::MySql => Box::<MySql>::default(),
+        Wire::Postgres => Box::<Postgres>::default(),
+        Wire::Resp => Box::<Resp>::default(),
+        Wire::ZooKeeper => Box::<Jute>::default(),
     }
 }
 

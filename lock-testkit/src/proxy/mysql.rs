@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use super::protocol::{ClientRequest, Parsed, Protocol, ReplyFate, ServerMessage, Unread};
+use super::protocol::{Parsed, Protocol, ReplyFate, ServerMessage, Unread};
 use crate::lock;
 
 /// The protocol of MySQL and MariaDB: a request is one packet, and all that the server sends until the
@@ -20,9 +20,7 @@ struct MySqlExchange {
 }
 
 impl Protocol for MySql {
-    type Ticket = ();
-
-    fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<()>> {
+    fn request(&self, bytes: &[u8]) -> Parsed<Vec<Vec<u8>>> {
         let mut exchange = lock(&self.0);
         // A length of three bytes, a number that counts from 0 in each exchange, and the rest.
         let (header, rest) = bytes.split_first_chunk::<4>().ok_or(Unread::Incomplete)?;
@@ -40,10 +38,10 @@ impl Protocol for MySql {
                 vec![b"LOGIN".to_vec()]
             }
         };
-        Ok((ClientRequest { args, ticket: () }, 4 + length))
+        Ok((args, 4 + length))
     }
 
-    fn sent(&self, (): (), fate: ReplyFate) {
+    fn sent(&self, _: &[u8], fate: ReplyFate) {
         lock(&self.0).fate = fate;
     }
 

@@ -1,9 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use super::protocol::{
-    ClientRequest, Parsed, Protocol, RecordFields, ReplyFate, ServerMessage, Unread,
-};
+use super::protocol::{Parsed, Protocol, RecordFields, ReplyFate, ServerMessage, Unread};
 use crate::lock;
 
 /// The protocol of PostgreSQL, version 3: a request is all that a client sends up to the message
@@ -21,9 +19,7 @@ struct PostgresExchange {
 }
 
 impl Protocol for Postgres {
-    type Ticket = ();
-
-    fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<()>> {
+    fn request(&self, bytes: &[u8]) -> Parsed<Vec<Vec<u8>>> {
         let mut exchange = lock(&self.0);
         if !exchange.begun {
             return exchange.opening(bytes);
@@ -34,13 +30,13 @@ impl Protocol for Postgres {
             exchange.add(*kind, RecordFields(body), &mut args);
             rest = &message[length..];
             if ENDS.contains(kind) {
-                return Ok((ClientRequest { args, ticket: () }, bytes.len() - rest.len()));
+                return Ok((args, bytes.len() - rest.len()));
             }
         }
         Err(Unread::Incomplete)
     }
 
-    fn sent(&self, (): (), fate: ReplyFate) {
+    fn sent(&self, _: &[u8], fate: ReplyFate) {
         lock(&self.0).fate = fate;
     }
 
@@ -50,7 +46,7 @@ impl Protocol for Postgres {
 }
 
 impl PostgresExchange {
-    fn opening(&mut self, bytes: &[u8]) -> Parsed<ClientRequest<()>> {
+    fn opening(&mut self, bytes: &[u8]) -> Parsed<Vec<Vec<u8>>> {
         let (body, length) = body(bytes)?;
         self.begun = match RecordFields(body).int() {
             Some(0x0003_0000..=0x0003_ffff) => true,
@@ -58,8 +54,7 @@ impl PostgresExchange {
             Some(80_877_102..=80_877_104) => false,
             _ => return Err(Unread::Foreign),
         };
-        let args = vec![b"STARTUP".to_vec()];
-        Ok((ClientRequest { args, ticket: () }, length))
+        Ok((vec![b"STARTUP".to_vec()], length))
     }
 
     /// Says what a message makes of a request. Of several statements the first counts, and its

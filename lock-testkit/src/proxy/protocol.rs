@@ -4,35 +4,31 @@ use super::Then;
 use crate::servers::Reply;
 
 /// Parses a protocol for the relay, and matches replies to requests. One value serves one connection.
-pub(super) trait Protocol: Default + Send + Sync {
-    /// Says which replies answer a request.
-    type Ticket: Copy + Send + Sync;
-
+pub(super) trait Protocol: Send + Sync {
     /// How unsolicited messages are ordered among the replies.
-    const MESSAGES: Messages = Messages::InOrder;
+    fn messages(&self) -> Messages {
+        Messages::InOrder
+    }
 
-    /// The first request of the bytes.
-    fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<Self::Ticket>>;
+    /// The words of the first request of the bytes.
+    fn request(&self, bytes: &[u8]) -> Parsed<Vec<Vec<u8>>>;
 
-    /// Called when a request leaves for the server, before it does.
-    fn sent(&self, ticket: Self::Ticket, fate: ReplyFate);
+    /// Called when a request leaves for the server, before it does, with all of its bytes.
+    fn sent(&self, request: &[u8], fate: ReplyFate);
 
     /// The first thing of the bytes that the server sent.
     fn reply(&self, bytes: &[u8]) -> Parsed<ServerMessage>;
 }
 
 /// No protocol that is known here: bytes pass, and the faults of bytes apply.
-#[derive(Default)]
 pub(super) struct Bytes;
 
 impl Protocol for Bytes {
-    type Ticket = ();
-
-    fn request(&self, _: &[u8]) -> Parsed<ClientRequest<()>> {
+    fn request(&self, _: &[u8]) -> Parsed<Vec<Vec<u8>>> {
         Err(Unread::Foreign)
     }
 
-    fn sent(&self, (): (), _: ReplyFate) {}
+    fn sent(&self, _: &[u8], _: ReplyFate) {}
 
     fn reply(&self, _: &[u8]) -> Parsed<ServerMessage> {
         Err(Unread::Foreign)
@@ -64,11 +60,6 @@ pub(super) enum Unread {
     Foreign,
     /// They are not complete.
     Incomplete,
-}
-
-pub(super) struct ClientRequest<T> {
-    pub(super) args: Vec<Vec<u8>>,
-    pub(super) ticket: T,
 }
 
 pub(super) enum ServerMessage {

@@ -2,51 +2,28 @@ use tokio::time::Instant;
 
 use super::lane::{ConnectionEnd, Item, Lane};
 use super::plan::Plans;
-use super::protocol::{ClientRequest, Messages, Parsed, Protocol, ReplyFate, ServerMessage};
+use super::protocol::{Messages, Parsed, Protocol, ReplyFate, ServerMessage};
 use super::{Command, Fate, PushFate, ReplyOrder, Then};
 
 /// The state that both directions of one connection share.
-pub(super) struct Relay<'a, P> {
-    plans: &'a Plans,
-    connection: usize,
-    protocol: P,
+pub(super) struct Relay<'a> {
+    pub(super) plans: &'a Plans,
+    pub(super) connection: usize,
+    pub(super) protocol: Box<dyn Protocol>,
 }
 
-/// The tasks to notify when a request leaves.
-pub(super) type Leaving<P> = (<P as Protocol>::Ticket, ReplyFate);
-
-impl<'a, P: Protocol> Relay<'a, P> {
-    pub(super) fn new(plans: &'a Plans, connection: usize) -> Self {
-        Self {
-            plans,
-            connection,
-            protocol: P::default(),
-        }
-    }
-
+impl Relay<'_> {
     /// Applies the fate of the first request in the bytes, and queues it in the lane.
-    pub(super) fn request(
-        &self,
-        bytes: &[u8],
-        due: Instant,
-        lane: &Lane<Leaving<P>>,
-    ) -> Parsed<()> {
-        let (request, length) = self.protocol.request(bytes)?;
-        self.send(request, &bytes[..length], due, lane);
+    pub(super) fn request(&self, bytes: &[u8], due: Instant, lane: &Lane) -> Parsed<()> {
+        let (args, length) = self.protocol.request(bytes)?;
+        let connection = self.connection;
+        let fate = self.plans.meet(&Command { args, connection });
+        Self::send(fate, &bytes[..length], due, lane);
         Ok(((), length))
     }
 
-    fn send(
-        &self,
-        request: ClientRequest<P::Ticket>,
-        bytes: &[u8],
-        due: Instant,
-        lane: &Lane<Leaving<P>>,
-    ) {
-        let ClientRequest { args, ticket } = request;
-        let connection = self.connection;
-        let fate = self.plans.meet(&Command { args, connection });
-        let send = |due, fate| Item::bytes(due, bytes.to_vec()).with_note((ticket, fate));
+    fn send(fate: Option<Fate>, bytes: &[u8], due: Instant, lane: &Lane) {
+        let send = |due, fate| Item::request(due, bytes.to_vec(), fate);
         match fate {
             None => lane.push(send(due, ReplyFate::Arrives)),
             Some(Fate::CutReply(length)) => lane.push(send(due, ReplyFate::Cut(length))),
@@ -79,25 +56,21 @@ impl<'a, P: Protocol> Relay<'a, P> {
         }
     }
 
-    pub(super) fn sent(&self, (ticket, fate): Leaving<P>) {
-        self.protocol.sent(ticket, fate);
-    }
-
     /// Applies the fate of the first reply or message in the server's bytes, and queues it in the lane.
-    pub(super) fn reply(&self, bytes: &[u8], due: Instant, lane: &Lane<()>) -> Parsed<()> {
+    pub(super) fn reply(&self, bytes: &[u8], due: Instant, lane: &Lane) -> Parsed<()> {
         let (said, length) = self.protocol.reply(bytes)?;
         let bytes = bytes[..length].to_vec();
         match said {
             ServerMessage::Message(items) => {
                 let fate = self.plans.meet_push(&items);
-                Self::message(fate, &bytes, due, lane);
+                self.message(fate, &bytes, due, lane);
             }
             ServerMessage::Reply(fate) => Self::answer(fate, bytes, due, lane),
         }
         Ok(((), length))
     }
 
-    fn answer(fate: ReplyFate, bytes: Vec<u8>, due: Instant, lane: &Lane<()>) {
+    fn answer(fate: ReplyFate, bytes: Vec<u8>, due: Instant, lane: &Lane) {
         match fate {
             ReplyFate::Arrives => lane.push(Item::bytes(due, bytes)),
             ReplyFate::Cut(length) => {
@@ -113,10 +86,10 @@ impl<'a, P: Protocol> Relay<'a, P> {
         }
     }
 
-    fn message(fate: Option<PushFate>, bytes: &[u8], due: Instant, lane: &Lane<()>) {
+    fn message(&self, fate: Option<PushFate>, bytes: &[u8], due: Instant, lane: &Lane) {
         let deliver = |due| {
             let item = Item::bytes(due, bytes.to_vec());
-            match P::MESSAGES {
+            match self.protocol.messages() {
                 Messages::InOrder => lane.push(item),
                 Messages::Passing => lane.pass(item),
             }
@@ -158,7 +131,11 @@ mod tests {
             Fate::LateReply(Duration::from_secs(60)),
         );
         crate::lock(&plans.planned).push(late.clone());
-        let relay = Relay::<Jute>::new(&plans, 0);
+        let relay = Relay {
+            plans: &plans,
+            connection: 0,
+            protocol: Box::<Jute>::default(),
+        };
         let gate = FlowGate::default();
         let (requests, to_server) = lane();
         let (replies, to_client) = lane();
@@ -170,9 +147,8 @@ mod tests {
         }
         requests.push(Item::end(now, Vec::new(), ConnectionEnd::Closed));
         let mut server = Vec::new();
-        to_server
-            .deliver(&mut server, &gate, |sent| relay.sent(sent))
-            .await;
+        let sent = |request: &[u8], fate| relay.protocol.sent(request, fate);
+        to_server.deliver(&mut server, &gate, sent).await;
         assert_eq!(server, [connect, exists].concat());
         assert_eq!(late.struck(), 1);
 
@@ -184,7 +160,7 @@ mod tests {
         }
         replies.push(Item::end(now, Vec::new(), ConnectionEnd::Closed));
         let mut client = Vec::new();
-        to_client.deliver(&mut client, &gate, drop).await;
+        to_client.deliver(&mut client, &gate, |_, _| {}).await;
         assert_eq!(client, [greeting, reply, event].concat());
         assert!(now.elapsed() >= Duration::from_secs(60));
     }

@@ -2,9 +2,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::protocol::{
-    ClientRequest, Messages, Parsed, Protocol, ReplyFate, ServerMessage, Unread,
-};
+use super::protocol::{Messages, Parsed, Protocol, ReplyFate, ServerMessage, Unread};
 use crate::lock;
 use crate::servers::Reply;
 
@@ -12,14 +10,13 @@ use crate::servers::Reply;
 #[derive(Default)]
 pub(super) struct Resp {
     /// For the commands that the server has, in their order.
-    awaited: Mutex<VecDeque<(RespTicket, ReplyFate)>>,
+    awaited: Mutex<VecDeque<(AwaitedReplies, ReplyFate)>>,
     /// Whether it has subscribed by RESP2, where messages are arrays.
     listens: AtomicBool,
 }
 
-/// Replies to come.
-#[derive(Clone, Copy)]
-pub(super) struct RespTicket {
+/// The replies to one command that are still to come.
+struct AwaitedReplies {
     /// How many there are: one, but one per channel for commands that subscribe.
     replies: usize,
     /// Whether it is answered like `SUBSCRIBE`: by push messages where the protocol has them.
@@ -27,19 +24,18 @@ pub(super) struct RespTicket {
 }
 
 impl Protocol for Resp {
-    type Ticket = RespTicket;
-
-    const MESSAGES: Messages = Messages::Passing;
-
-    fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<RespTicket>> {
-        let (request, length) = parse(bytes)?;
-        let args = words(request).ok_or(Unread::Foreign)?;
-        let ticket = RespTicket::new(&args);
-        Ok((ClientRequest { args, ticket }, length))
+    fn messages(&self) -> Messages {
+        Messages::Passing
     }
 
-    fn sent(&self, ticket: RespTicket, fate: ReplyFate) {
-        lock(&self.awaited).push_back((ticket, fate));
+    fn request(&self, bytes: &[u8]) -> Parsed<Vec<Vec<u8>>> {
+        let (request, length) = parse(bytes)?;
+        Ok((words(request).ok_or(Unread::Foreign)?, length))
+    }
+
+    fn sent(&self, request: &[u8], fate: ReplyFate) {
+        let (args, _) = self.request(request).expect("BUG: it was parsed before");
+        lock(&self.awaited).push_back((AwaitedReplies::of(&args), fate));
     }
 
     fn reply(&self, bytes: &[u8]) -> Parsed<ServerMessage> {
@@ -70,29 +66,29 @@ impl Resp {
 
     fn awaits_confirmation(&self) -> bool {
         let queue = lock(&self.awaited);
-        queue.front().is_some_and(|(ticket, _)| ticket.subscribes)
+        queue.front().is_some_and(|(awaited, _)| awaited.subscribes)
     }
 
     fn fate_of(&self, reply: &Reply) -> ReplyFate {
         let mut queue = lock(&self.awaited);
-        let Some((ticket, fate)) = queue.front_mut() else {
+        let Some((awaited, fate)) = queue.front_mut() else {
             return ReplyFate::Arrives;
         };
         let fate = *fate;
-        if ticket.subscribes && matches!(reply, Reply::Array(_)) {
+        if awaited.subscribes && matches!(reply, Reply::Array(_)) {
             self.listens.store(true, Ordering::Relaxed);
         }
-        ticket.replies = ticket.replies.saturating_sub(1);
+        awaited.replies = awaited.replies.saturating_sub(1);
         // An error answers all channels at once.
-        if ticket.replies == 0 || reply.is_error() {
+        if awaited.replies == 0 || reply.is_error() {
             queue.pop_front();
         }
         fate
     }
 }
 
-impl RespTicket {
-    fn new(args: &[Vec<u8>]) -> Self {
+impl AwaitedReplies {
+    fn of(args: &[Vec<u8>]) -> Self {
         let name = args.first().map_or(&[][..], Vec::as_slice);
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         let subscribes = CONFIRMATIONS.contains(&name.as_str());
