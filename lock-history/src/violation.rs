@@ -79,54 +79,40 @@ pub enum Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        let text = match self {
             Self::ForeignRelease { by } => {
-                write!(
-                    f,
-                    "{by} released a lock that another holder had been granted since"
-                )
+                format!("{by} released a lock that another holder had been granted since")
             }
-            Self::HeldAfterLoss { holder } => write!(f, "{holder} held the lock after its loss"),
+            Self::HeldAfterLoss { holder } => format!("{holder} held the lock after its loss"),
             Self::LeftBehind { holders, waiters } => {
-                write!(
-                    f,
-                    "{holders} holders and {waiters} waiters were left in the store"
-                )
+                format!("{holders} holders and {waiters} waiters were left in the store")
             }
             Self::LateSignal { holder, by } => {
-                write!(
-                    f,
-                    "the loss of {holder} was signaled {} us late",
-                    by / 1_000
-                )
+                format!("the loss of {holder} was signaled {} us late", by / 1_000)
             }
             Self::LostWithoutCause { holder } => {
-                write!(f, "{holder} lost the lock before its time without a cause")
+                format!("{holder} lost the lock before its time without a cause")
             }
             Self::Overlap { first, second } => {
-                write!(f, "{second} was granted the lock while {first} held it")
+                format!("{second} was granted the lock while {first} held it")
             }
             Self::RegisterWentBack { token, largest } => {
-                write!(f, "the register took token {token} after {largest}")
+                format!("the register took token {token} after {largest}")
             }
             Self::RefusedFreshToken { token } => {
-                write!(f, "the register refused token {token}, which was fresh")
+                format!("the register refused token {token}, which was fresh")
             }
-            Self::Starved { waiter } => write!(f, "{waiter} waited while the lock was free"),
+            Self::Starved { waiter } => format!("{waiter} waited while the lock was free"),
             Self::TokenReused { later, token } => {
-                write!(f, "{later} got token {token}, which an earlier holder had")
+                format!("{later} got token {token}, which an earlier holder had")
             }
             Self::TokenWentBack {
                 later,
                 token,
                 largest,
-            } => {
-                write!(
-                    f,
-                    "{later} got token {token} after an earlier holder had {largest}"
-                )
-            }
-        }
+            } => format!("{later} got token {token} after an earlier holder had {largest}"),
+        };
+        f.write_str(&text)
     }
 }
 
