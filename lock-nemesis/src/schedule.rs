@@ -7,7 +7,7 @@ use lock_testkit::sim::Rng;
 use crate::backend::BackendKind;
 use crate::faults::{self, FaultKind};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct PlannedFault {
     pub(crate) kind: &'static FaultKind,
     /// Since the start of the run.

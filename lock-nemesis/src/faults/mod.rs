@@ -8,7 +8,6 @@ mod network;
 mod replies;
 mod servers;
 
-use std::fmt;
 use std::io;
 
 use lock_testkit::sim::Rng;
@@ -29,12 +28,6 @@ pub(crate) struct FaultKind {
     pub(crate) weight: usize,
     /// One of these always comes with it; without any, every fault may, and none has to.
     pub(crate) together_with: &'static [&'static str],
-}
-
-impl fmt::Debug for FaultKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
 }
 
 /// Every fault of docs/guarantees.md that can be injected into running servers and clients.

@@ -22,6 +22,7 @@ use crate::lock;
 use crate::mutants::Mutation;
 
 /// One process's connection to the store.
+#[derive(Debug)]
 pub(crate) struct SimLock {
     connection: Arc<SimConnection>,
     engine: Engine,
@@ -193,14 +194,6 @@ impl DistributedLock for SimLock {
     }
 }
 
-impl fmt::Debug for SimLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimLock")
-            .field("connection", &self.connection)
-            .finish_non_exhaustive()
-    }
-}
-
 /// An acquisition under way, which is undone on drop.
 struct SimAttempt<'a> {
     request: &'a AcquireRequest,
@@ -289,6 +282,7 @@ impl Drop for SimAttempt<'_> {
 }
 
 /// One acquisition on the simulated store.
+#[derive(Debug)]
 struct SimLease {
     remote: Remote,
     /// The token of the holder and the last one that is reserved for hand-overs.
@@ -296,7 +290,7 @@ struct SimLease {
 }
 
 /// What it takes to talk to the store about one acquisition.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Remote {
     connection: Arc<SimConnection>,
     key: LockKey,
@@ -393,15 +387,6 @@ impl Lease for SimLease {
     }
 }
 
-impl fmt::Debug for SimLease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimLease")
-            .field("key", &self.remote.key)
-            .field("id", &self.remote.id)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The way of one process to the store, which renews its leases together.
 struct SimConnection {
     world: Arc<SimWorld>,
@@ -433,6 +418,7 @@ impl Renewer for SimConnection {
     }
 }
 
+/// Without the world, which has the connection in it.
 impl fmt::Debug for SimConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SimConnection")

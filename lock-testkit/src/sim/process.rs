@@ -1,6 +1,5 @@
 //! A client process: its tasks, its clock, and what happens to them when it is paused or killed.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,6 +13,7 @@ use tokio::task::AbortHandle;
 use crate::lock;
 
 /// One process. Everything that it does runs in tasks that it spawned, the scheduler included.
+#[derive(Debug)]
 pub(crate) struct SimProcess {
     number: usize,
     clock: Arc<VirtualClock>,
@@ -23,7 +23,7 @@ pub(crate) struct SimProcess {
     workers: AtomicUsize,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct ProcessState {
     phase: ProcessPhase,
     tasks: Vec<AbortHandle>,
@@ -140,14 +140,6 @@ impl SimProcess {
             std::mem::take(&mut life.tasks)
         };
         tasks.iter().for_each(AbortHandle::abort);
-    }
-}
-
-impl fmt::Debug for SimProcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimProcess")
-            .field("number", &self.number)
-            .finish_non_exhaustive()
     }
 }
 
