@@ -23,16 +23,16 @@ impl ZooKeeperEnsemble {
     /// A follower leaves a leader that is silent for 3 s; of one that is killed it knows at once.
     #[must_use]
     pub fn start(size: usize, options: &ZooKeeperOptions) -> Self {
-        let members = vec![None; size];
-        Self::start_members(&members, options)
+        let hosts = vec![None; size];
+        started("ZooKeeper", || Self::try_start(&hosts, options))
     }
 
     /// Starts one server on each of these hosts, all with the same options, and waits until each
     /// serves.
     #[must_use]
     pub fn start_on(hosts: &[&NetworkHost], options: &ZooKeeperOptions) -> Self {
-        let members: Vec<_> = hosts.iter().copied().map(Some).collect();
-        Self::start_members(&members, options)
+        let hosts: Vec<_> = hosts.iter().copied().map(Some).collect();
+        started("ZooKeeper", || Self::try_start(&hosts, options))
     }
 
     /// Starts three. The last one leads, and the first follows it through a proxy. When the proxy holds
@@ -46,10 +46,6 @@ impl ZooKeeperEnsemble {
     /// the former leader does not notice for `syncLimit` ticks.
     pub fn start_with_far_leader(options: &ZooKeeperOptions) -> (Self, Proxy) {
         started("ZooKeeper", || Self::try_start_far(options, 2))
-    }
-
-    fn start_members(hosts: &[Option<&NetworkHost>], options: &ZooKeeperOptions) -> Self {
-        started("ZooKeeper", || Self::try_start(hosts, options))
     }
 
     /// The one ensemble of three that all tests of a run use, started by the first that asks.

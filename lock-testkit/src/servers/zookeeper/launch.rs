@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{CommandPort, ZooKeeperOptions, ask, mode};
+use super::{ZooKeeperOptions, ask, mode};
+use crate::network::NetworkHost;
 use crate::servers::port::free_port;
 use crate::servers::process::{Account, LOG};
 use crate::servers::server_process::{START_TIMEOUT, Service, Site};
@@ -61,14 +62,12 @@ impl Service for ZooKeeperOptions {
     }
 
     fn is_ready(&self, site: &Site<'_>, _pid: Pid) -> bool {
-        let door = CommandPort {
-            host: self.setup.host.as_ref(),
-            port: site.port,
-        };
+        let (host, port) = (self.setup.host.as_ref(), site.port);
+        let is_own = || is_own(site.dir, host, port);
         match self.ready {
-            Ready::Runs => is_own(site.dir, door),
+            Ready::Runs => is_own(),
             // A standalone server that has not loaded its data throws on a word and does not answer.
-            Ready::Serves => site.log().contains(BEGUN) && is_own(site.dir, door) && serves(door),
+            Ready::Serves => site.log().contains(BEGUN) && is_own() && serves(host, port),
         }
     }
 }
@@ -119,8 +118,7 @@ fn archive(account: &Account) -> io::Result<PathBuf> {
             .stderr(Stdio::null())
             .spawn()?;
         let (pid, deadline) = (Pid::from_child(&server), Instant::now() + START_TIMEOUT);
-        let door = CommandPort { host: None, port };
-        let is_ready = || site.log().contains(BEGUN) && serves(door);
+        let is_ready = || site.log().contains(BEGUN) && serves(None, port);
         while !is_ready() && server.try_wait()?.is_none() {
             if Instant::now() > deadline {
                 server.kill()?;
@@ -142,14 +140,15 @@ fn jar(name: &str) -> String {
 }
 
 /// Whether the server of this directory listens at this port: another may have taken it.
-pub(super) fn is_own(dir: &Path, door: CommandPort<'_>) -> bool {
+pub(super) fn is_own(dir: &Path, host: Option<&NetworkHost>, port: u16) -> bool {
     // The only word that a member without a leader answers in full. The class path identifies the server.
-    ask(door, "envi", GLANCE).is_ok_and(|envi| envi.contains(&format!(":{}\n", dir.display())))
+    let envi = ask(host, port, "envi", GLANCE);
+    envi.is_ok_and(|envi| envi.contains(&format!(":{}\n", dir.display())))
 }
 
 /// Whether requests are served at this port.
-pub(super) fn serves(door: CommandPort<'_>) -> bool {
-    ask(door, "srvr", GLANCE).is_ok_and(|srvr| mode(&srvr).is_some())
+pub(super) fn serves(host: Option<&NetworkHost>, port: u16) -> bool {
+    ask(host, port, "srvr", GLANCE).is_ok_and(|srvr| mode(&srvr).is_some())
 }
 
 const CONFIG: &str = "zoo.cfg";

@@ -67,8 +67,7 @@ impl ZooKeeperServer {
     ///
     /// If it does not answer within 5 s.
     pub fn try_four_letter(&self, word: &str) -> io::Result<String> {
-        let (host, port) = (self.host(), self.port());
-        ask(CommandPort { host, port }, word, Duration::from_secs(5))
+        ask(self.host(), self.port(), word, Duration::from_secs(5))
     }
 
     /// One value of `mntr`, such as `zk_watch_count`; none if it has no such number.
@@ -191,31 +190,20 @@ impl SharedZooKeeper {
             servers.map(|server| server.process).collect()
         };
         let places = join(name, processes, |place| {
-            is_own(&place.dir, door(place.port)) && serves(door(place.port))
+            is_own(&place.dir, None, place.port) && serves(None, place.port)
         });
         let ports = places.into_iter().map(|place| place.port).collect();
         Self { ports }
     }
 }
 
-fn door(port: u16) -> CommandPort<'static> {
-    CommandPort { host: None, port }
-}
-
-/// Where a server takes words: a port of 127.0.0.1, or of its host.
-#[derive(Clone, Copy, Debug)]
-struct CommandPort<'a> {
-    host: Option<&'a NetworkHost>,
-    port: u16,
-}
-
-/// Asks with one of the four-letter words, on a connection of its own, with so much time for connecting
-/// and so much for each part of the answer.
-fn ask(door: CommandPort<'_>, word: &str, patience: Duration) -> io::Result<String> {
-    let address = SocketAddr::from((address(door.host), door.port));
+/// Asks the server of this port with one of the four-letter words, on a connection of its own, with so
+/// much time for connecting and so much for each part of the answer.
+fn ask(host: Option<&NetworkHost>, port: u16, word: &str, limit: Duration) -> io::Result<String> {
+    let address = SocketAddr::from((address(host), port));
     // A host reaches itself through every fault.
-    let mut stream = near(door.host, || TcpStream::connect_timeout(&address, patience))?;
-    stream.set_read_timeout(Some(patience))?;
+    let mut stream = near(host, || TcpStream::connect_timeout(&address, limit))?;
+    stream.set_read_timeout(Some(limit))?;
     stream.write_all(word.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
