@@ -1,11 +1,10 @@
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,8 +20,6 @@ pub(super) struct ServerChild {
     /// The shell waits for a line or for the end of this.
     leash: Option<ChildStdin>,
     pid: Pid,
-    /// What it printed, as soon as it has ended.
-    ended: Arc<OnceLock<String>>,
     kept: bool,
 }
 
@@ -50,27 +47,15 @@ impl ServerChild {
             .spawn()?;
         let leash = shell.stdin.take();
         let output = shell.stdout.take();
-        let mut output = BufReader::new(output.ok_or_else(|| io::Error::other("no output"))?);
         let mut line = String::new();
-        output.read_line(&mut line)?;
+        BufReader::new(output.ok_or_else(|| io::Error::other("no output"))?)
+            .read_line(&mut line)?;
         let pid = line.trim().parse().ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the shell told no process id"))?;
-        let ended = Arc::<OnceLock<String>>::default();
-        let told = Arc::clone(&ended);
-        thread::spawn(move || {
-            let mut printed = Vec::new();
-            let outcome = output.read_to_end(&mut printed);
-            let mut printed = String::from_utf8_lossy(&printed).into_owned();
-            if let Err(error) = outcome {
-                printed.push_str(&error.to_string());
-            }
-            told.get_or_init(|| printed);
-        });
         Ok(Self {
             shell,
             leash,
             pid,
-            ended,
             kept: false,
         })
     }
@@ -80,9 +65,9 @@ impl ServerChild {
         self.pid
     }
 
-    /// What it printed, if it has ended.
-    pub(super) fn ended(&self) -> Option<&str> {
-        self.ended.get().map(String::as_str)
+    /// Whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        is_in(self.pid, "Z")
     }
 
     /// Sends a signal to it and to what it has started; after SIGSTOP none of them runs any more.
@@ -144,13 +129,22 @@ impl Drop for ServerChild {
 fn stops(pid: Pid) -> bool {
     let deadline = Instant::now() + STOP_TIMEOUT;
     while Instant::now() < deadline {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-        if stat.map_or(true, |stat| stat.contains(") T ") || stat.contains(") Z ")) {
+        if is_in(pid, "TZ") {
             return true;
         }
         thread::sleep(PAUSE);
     }
     false
+}
+
+/// Whether a process is in one of these states of proc(5), or gone.
+fn is_in(pid: Pid, states: &str) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
+        return true;
+    };
+    states
+        .chars()
+        .any(|state| stat.contains(&format!(") {state} ")))
 }
 
 /// The user of a server that refuses to run as root.
@@ -197,10 +191,9 @@ impl Account {
         command
     }
 
-    /// A command that runs in a directory and writes its errors to a [file](LOG) there: a server may
-    /// outlive the reader of a pipe.
+    /// A command that runs in a directory.
     pub(super) fn words_in(&self, dir: &Path, words: Vec<OsString>) -> Vec<OsString> {
-        let script = format!(r#"cd "$0" && exec "$@" 2>>{LOG}"#);
+        let script = r#"cd "$0" && exec "$@""#;
         let mut all = vec!["sh".into(), "-c".into(), script.into(), dir.into()];
         all.extend(self.words());
         all.extend(words);
@@ -234,23 +227,23 @@ fn find(users: &str, name: &str) -> Option<Account> {
     })
 }
 
-/// Where the errors of a server go, in its directory.
+/// What a server prints, in its directory: it may outlive the reader of a pipe.
 pub(super) const LOG: &str = "log";
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Holds the server on a leash: the input ends with the process that holds its other end, even if
-/// that is killed. Signals of a terminal leave the shell its work. Its output is closed, so that it
-/// ends when the server does. A server that is kept is on the leash of a process that cannot hold
-/// its input, so that is looked for every 3 s; a zombie does not count. A server that is
-/// stopped starts no further process while those that it has started are looked for.
+/// Runs the server with its output in [`LOG`], and holds it on a leash: the input ends with the process
+/// that holds its other end, even if that is killed. Signals of a terminal leave the shell its work. A
+/// server that is kept is on the leash of a process that cannot hold its input, so that is looked for
+/// every 3 s; a zombie does not count. A server that is stopped starts no further process while those
+/// that it has started are looked for.
 const KEEPER: &str = r#"
 trap '' HUP INT QUIT TERM
 dir=$1
 farewell=$2
 shift 2
-"$@" 2>&1 &
+"$@" >>"$dir/log" 2>&1 &
 pid=$!
 echo "$pid"
 exec >/dev/null

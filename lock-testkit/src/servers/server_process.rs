@@ -317,25 +317,26 @@ fn launch(setup: &Setup, service: &dyn Service, site: &Site<'_>) -> io::Result<S
         if service.is_ready(site, process.pid()) {
             return Ok(process);
         }
-        if let Some(printed) = process.ended() {
-            return Err(reason(printed, site));
+        if process.has_ended() {
+            return Err(failed_with(site.log()));
         }
         if Instant::now() > deadline {
-            let silent = format!("not ready within {START_TIMEOUT:?}\n");
-            return Err(reason(&silent, site));
+            let log = site.log();
+            return Err(failed_with(format!(
+                "not ready within {START_TIMEOUT:?}\n{log}"
+            )));
         }
         thread::sleep(PAUSE);
     }
 }
 
-fn reason(why: &str, site: &Site<'_>) -> io::Error {
-    let log = site.log();
-    let kind = if log.contains("Address already in use") || why.contains("Address already in use") {
-        io::ErrorKind::AddrInUse
-    } else {
-        io::ErrorKind::Other
+/// The error of a server, by its log.
+pub(super) fn failed_with(log: String) -> io::Error {
+    let kind = match log.contains("Address already in use") {
+        true => io::ErrorKind::AddrInUse,
+        false => io::ErrorKind::Other,
     };
-    io::Error::new(kind, format!("{why}{log}"))
+    io::Error::new(kind, log)
 }
 
 /// The address that a server listens on: that of its host.

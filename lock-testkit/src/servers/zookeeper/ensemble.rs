@@ -9,7 +9,7 @@ use crate::network::NetworkHost;
 use crate::proxy::Proxy;
 use crate::servers::port::free_port;
 use crate::servers::process::LOG;
-use crate::servers::server_process::{START_TIMEOUT, address, at_once, started, wait};
+use crate::servers::server_process::{START_TIMEOUT, address, at_once, failed_with, started, wait};
 
 /// Several ZooKeeper servers that elect a leader.
 #[derive(Debug)]
@@ -146,13 +146,7 @@ impl ZooKeeperEnsemble {
     fn reason(&self) -> io::Error {
         let log = |server: &ZooKeeperServer| fs::read_to_string(server.dir().join(LOG));
         let logs: Vec<_> = self.servers.iter().flat_map(log).collect();
-        let logs = logs.concat();
-        let kind = if logs.contains("Address already in use") {
-            io::ErrorKind::AddrInUse
-        } else {
-            io::ErrorKind::Other
-        };
-        io::Error::new(kind, logs)
+        failed_with(logs.concat())
     }
 }
 
