@@ -79,7 +79,7 @@ impl Fleet {
             }
             BackendKind::Quorum => {
                 let start =
-                    |host: &&NetworkHost| RedisServer::start(persistent.clone().with_host(host));
+                    |host: &&NetworkHost| RedisServer::start(persistent.clone().with_host(*host));
                 FleetServers::Quorum(each.iter().map(start).collect())
             }
             BackendKind::Redis => {

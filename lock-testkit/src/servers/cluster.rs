@@ -191,11 +191,8 @@ impl RedisCluster {
         let patience = if count == masters { 15_000 } else { 1_000 };
         let start = |node: usize| {
             let options = options(own.clone(), addresses[node], patience);
-            let mut options = options.with_file("nodes.conf", config.of(node));
-            if let Some(host) = hosts[node] {
-                options = options.with_host(host);
-            }
-            let server = RedisServer::start_at(ports[node], options)?;
+            let options = options.with_file("nodes.conf", config.of(node));
+            let server = RedisServer::start_at(ports[node], options.with_host(hosts[node]))?;
             if node < masters {
                 wait("the replica of a ghost serves", || {
                     text(&server.command(&["CLUSTER", "INFO"])).contains("cluster_state:ok")

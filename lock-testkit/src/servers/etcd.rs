@@ -193,7 +193,7 @@ impl Service for EtcdOptions {
 
     /// By the log with TLS, because the server refuses unknown clients, and in a cluster, because a member
     /// without the others does not answer.
-    fn is_ready(&self, site: &Site<'_>, _: rustix::process::Pid) -> bool {
+    fn is_ready(&self, site: &Site<'_>) -> bool {
         match (self.is_tls, &self.peers[..]) {
             (true, _) => site.log().contains("serving client traffic securely"),
             (false, []) => is_healthy((self.setup.address(), site.port).into()),

@@ -5,8 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::process::Pid;
-
 use super::database::{DatabaseClient, Dialect};
 use super::port::free_port;
 use super::process::Account;
@@ -172,7 +170,7 @@ impl Service for MariaDbOptions {
         Ok(words)
     }
 
-    fn is_ready(&self, site: &Site<'_>, _pid: Pid) -> bool {
+    fn is_ready(&self, site: &Site<'_>) -> bool {
         site.log().contains("ready for connections")
     }
 }

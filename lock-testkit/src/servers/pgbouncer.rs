@@ -3,8 +3,6 @@
 use std::ffi::OsString;
 use std::io;
 
-use rustix::process::Pid;
-
 use super::port::free_port;
 use super::server_process::{Service, Setup, Site, deref_to, started};
 use super::{PostgresServer, ServerProcess, SharedDatabase};
@@ -151,7 +149,7 @@ impl Service for Pooler {
         Ok(vec![PROGRAM.into(), CONFIG.into()])
     }
 
-    fn is_ready(&self, site: &Site<'_>, _pid: Pid) -> bool {
+    fn is_ready(&self, site: &Site<'_>) -> bool {
         site.log().contains("process up")
     }
 }

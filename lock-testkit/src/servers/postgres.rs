@@ -6,8 +6,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::process::Pid;
-
 use super::database::{DatabaseClient, Dialect};
 use super::port::free_port;
 use super::process::Account;
@@ -304,12 +302,12 @@ impl Service for PostgresOptions {
         Ok(vec![program("postgres")?.into(), "-D".into(), data.into()])
     }
 
-    /// As `pg_ctl` does: the first line of the file is the process, its last what that does.
-    fn is_ready(&self, site: &Site<'_>, pid: Pid) -> bool {
+    /// As `pg_ctl` does: the last line of the file is what the process does. Each start removes the file.
+    fn is_ready(&self, site: &Site<'_>) -> bool {
         let text = fs::read_to_string(site.dir.join(DATA).join(PID_FILE)).unwrap_or_default();
-        let mut lines = text.lines();
-        let pid = pid.as_raw_nonzero().to_string();
-        lines.next() == Some(&pid) && lines.last().is_some_and(|last| last.trim() == "ready")
+        text.lines()
+            .last()
+            .is_some_and(|last| last.trim() == "ready")
     }
 
     fn farewell(&self) -> &'static str {

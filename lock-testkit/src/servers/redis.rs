@@ -4,8 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::Pid;
-
 use super::port::free_port;
 use super::process::LOG;
 use super::server_process::{Service, Setup, Site, at_once, deref_to, setup_options, started};
@@ -37,11 +35,7 @@ impl RedisServer {
 
     /// `redis://127.0.0.1:PORT`, or `rediss:` where it takes TLS.
     pub fn url(&self) -> String {
-        let scheme = if self.options.is_tls() {
-            "rediss"
-        } else {
-            "redis"
-        };
+        let scheme = self.options.tls.as_ref().map_or("redis", |_| "rediss");
         format!("{scheme}://{}", self.address())
     }
 
@@ -177,10 +171,6 @@ impl RedisOptions {
         self
     }
 
-    fn is_tls(&self) -> bool {
-        self.tls.is_some()
-    }
-
     /// A connection past the client under test, with all rights, to the Unix socket in the server's own
     /// directory. It bypasses TLS and proxies, and no other server can answer there.
     fn connect(&self, dir: &Path) -> io::Result<RespClient> {
@@ -198,10 +188,9 @@ impl Service for RedisOptions {
             fs::write(site.dir.join(name), content)?;
         }
         let dir = site.dir.display();
-        let (plain, tls) = if self.is_tls() {
-            (0, site.port)
-        } else {
-            (site.port, 0)
+        let (plain, tls) = match self.tls {
+            Some(_) => (0, site.port),
+            None => (site.port, 0),
         };
         let mut lines = vec![
             format!("port {plain}"),
@@ -234,7 +223,7 @@ impl Service for RedisOptions {
 
     /// The server binds the socket after the port, so an answer shows that it has both. An error means
     /// that it is loading its data.
-    fn is_ready(&self, site: &Site<'_>, _pid: Pid) -> bool {
+    fn is_ready(&self, site: &Site<'_>) -> bool {
         let answer = self
             .connect(site.dir)
             .and_then(|mut client| client.command(&["PING"]));

@@ -210,10 +210,7 @@ fn launch(
             let known = format!("known-sentinel {name} {address} {other} {id}");
             options = options.with_config("sentinel", &known);
         }
-        if let Some(host) = host {
-            options = options.with_host(host);
-        }
-        RedisServer::start_at(*own, options)
+        RedisServer::start_at(*own, options.with_host(*host))
     });
     started.into_iter().collect()
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::process::{Account, LOG, ServerChild};
@@ -46,7 +46,7 @@ pub(super) trait Service: Debug + Send + Sync {
     fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>>;
 
     /// Whether it serves.
-    fn is_ready(&self, site: &Site<'_>, pid: Pid) -> bool;
+    fn is_ready(&self, site: &Site<'_>) -> bool;
 
     /// What a shell does when the server is gone; `$dir` is its directory.
     fn farewell(&self) -> &'static str {
@@ -142,10 +142,13 @@ macro_rules! setup_options {
                 self
             }
 
-            /// Runs it on a host, at the address of that.
+            /// Runs it on a host, at the address of that, or without one on 127.0.0.1.
             #[must_use]
-            pub fn with_host(mut self, host: &crate::network::NetworkHost) -> Self {
-                self.setup.host = Some(host.clone());
+            pub fn with_host<'a>(
+                mut self,
+                host: impl Into<Option<&'a crate::network::NetworkHost>>,
+            ) -> Self {
+                self.setup.host = host.into().cloned();
                 self
             }
         }
@@ -314,7 +317,7 @@ fn launch(setup: &Setup, service: &dyn Service, site: &Site<'_>) -> io::Result<S
     let process = ServerChild::start(&words, site.dir, setup.host.as_ref(), service.farewell())?;
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
-        if service.is_ready(site, process.pid()) {
+        if service.is_ready(site) {
             return Ok(process);
         }
         if process.has_ended() {

@@ -172,10 +172,8 @@ fn start_member(
     host: Option<&NetworkHost>,
     options: ZooKeeperOptions,
 ) -> io::Result<ZooKeeperServer> {
-    let mut options = options.with_file(&format!("{DATA}/myid"), &(place + 1).to_string());
-    if let Some(host) = host {
-        options = options.with_host(host);
-    }
+    let options = options.with_file(&format!("{DATA}/myid"), &(place + 1).to_string());
+    let mut options = options.with_host(host);
     options.ready = Ready::Runs;
     ZooKeeperServer::start_at(free_port()?, options.with_free_ports()?)
 }

@@ -61,7 +61,7 @@ impl Service for ZooKeeperOptions {
         Ok(self.words(site, flag, path))
     }
 
-    fn is_ready(&self, site: &Site<'_>, _pid: Pid) -> bool {
+    fn is_ready(&self, site: &Site<'_>) -> bool {
         let (host, port) = (self.setup.host.as_ref(), site.port);
         let is_own = || is_own(site.dir, host, port);
         match self.ready {
