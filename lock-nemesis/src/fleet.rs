@@ -23,7 +23,6 @@ use crate::backend::BackendKind;
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub(crate) servers: FleetServers,
-    hosts: Vec<NetworkHost>,
 }
 
 #[derive(Debug)]
@@ -41,53 +40,42 @@ pub(crate) enum FleetServers {
 
 impl Fleet {
     pub(crate) fn start(backend: BackendKind, network: &Network) -> io::Result<Self> {
-        let hosts = |count: usize| -> Vec<NetworkHost> {
-            let name = |n: usize| format!("server-{n}");
-            (0..count).map(|n| network.host(&name(n))).collect()
-        };
-        let hosts = hosts(match backend {
-            BackendKind::Cluster => 6,
-            BackendKind::Etcd
-            | BackendKind::Quorum
-            | BackendKind::Sentinel
-            | BackendKind::ZooKeeper => 3,
-            BackendKind::Sqlite => 0,
-            _ => 1,
-        });
-        let each: Vec<_> = hosts.iter().collect();
+        let host = |n: usize| network.host(&format!("server-{n}"));
         let persistent = RedisOptions::new()
             .with_aof(Fsync::EverySecond)
             .with_clock();
         let servers = match backend {
             BackendKind::Cluster => {
-                FleetServers::Cluster(RedisCluster::start_on(&each[..3], &each[3..], &persistent))
+                let hosts = [0, 1, 2, 3, 4, 5].map(host);
+                let (masters, replicas) = (&hosts.each_ref()[..3], &hosts.each_ref()[3..]);
+                FleetServers::Cluster(RedisCluster::start_on(masters, replicas, &persistent))
             }
             BackendKind::Etcd => {
-                let hosts = [0, 1, 2].map(|at| Some(hosts[at].clone()));
+                let hosts = [0, 1, 2].map(|n| Some(host(n)));
                 let options = EtcdOptions::new().on_disk();
                 FleetServers::Etcd(EtcdServer::cluster_on(&hosts, &options))
             }
             BackendKind::MariaDbAdvisory | BackendKind::MariaDbLease | BackendKind::MariaDbRow => {
-                let options = MariaDbOptions::new().with_clock().with_host(each[0]);
+                let options = MariaDbOptions::new().with_clock().with_host(&host(0));
                 FleetServers::MariaDb(MariaDbServer::start(options))
             }
             BackendKind::PostgresAdvisory
             | BackendKind::PostgresLease
             | BackendKind::PostgresRow => {
-                let options = PostgresOptions::new().with_clock().with_host(each[0]);
+                let options = PostgresOptions::new().with_clock().with_host(&host(0));
                 FleetServers::Postgres(PostgresServer::start(options))
             }
             BackendKind::Quorum => {
-                let start =
-                    |host: &&NetworkHost| RedisServer::start(persistent.clone().with_host(*host));
-                FleetServers::Quorum(each.iter().map(start).collect())
+                let start = |n| RedisServer::start(persistent.clone().with_host(&host(n)));
+                FleetServers::Quorum([0, 1, 2].map(start).into())
             }
             BackendKind::Redis => {
-                FleetServers::Redis(RedisServer::start(persistent.with_host(each[0])))
+                FleetServers::Redis(RedisServer::start(persistent.with_host(&host(0))))
             }
             BackendKind::Sentinel => {
-                let (servers, sentinels) = ([each[0], each[1]], [each[0], each[1], each[2]]);
-                let started = RedisSentinels::start_on(servers, sentinels, &persistent);
+                let hosts = [0, 1, 2].map(host);
+                let [a, b, c] = hosts.each_ref();
+                let started = RedisSentinels::start_on([a, b], [a, b, c], &persistent);
                 FleetServers::Sentinel(started)
             }
             BackendKind::Sqlite => FleetServers::Sqlite(tempfile::tempdir()?),
@@ -96,10 +84,11 @@ impl Fleet {
                 let options = ZooKeeperOptions::new()
                     .with_config("syncLimit", "20")
                     .with_clock();
-                FleetServers::ZooKeeper(ZooKeeperEnsemble::start_on(&each, &options))
+                let hosts = [0, 1, 2].map(host);
+                FleetServers::ZooKeeper(ZooKeeperEnsemble::start_on(&hosts.each_ref(), &options))
             }
         };
-        Ok(Self { servers, hosts })
+        Ok(Self { servers })
     }
 
     pub(crate) fn url(&self) -> String {
@@ -124,14 +113,17 @@ impl Fleet {
             .join(",")
     }
 
+    /// Those of the servers, in their order, and one that has a Sentinel alone.
     pub(crate) fn hosts(&self) -> Vec<NetworkHost> {
-        self.hosts.clone()
+        let servers = match &self.servers {
+            FleetServers::Sentinel(sentinels) => all(sentinels.sentinels()),
+            _ => self.servers(),
+        };
+        let hosts = servers.into_iter().filter_map(ServerProcess::host);
+        hosts.cloned().collect()
     }
 
     pub(crate) fn servers(&self) -> Vec<&ServerProcess> {
-        fn all<S: Deref<Target = ServerProcess>>(servers: &[S]) -> Vec<&ServerProcess> {
-            servers.iter().map(Deref::deref).collect()
-        }
         match &self.servers {
             FleetServers::Cluster(cluster) => all(cluster),
             FleetServers::Etcd(servers) => all(servers),
@@ -237,18 +229,16 @@ impl Fleet {
                 ensemble.servers().iter().position(leads)
             }
             FleetServers::Sentinel(sentinels) => {
-                let leads = |server: &RedisServer| {
-                    let role = server.try_command(&["ROLE"]).ok()?;
-                    role.items().first()?.text()
-                };
-                let servers = sentinels.servers().iter();
-                servers
-                    .map(leads)
-                    .position(|role| role.as_deref() == Some("master"))
+                let leads = |server: &RedisServer| server.role().as_deref() == Some("master");
+                sentinels.servers().iter().position(leads)
             }
             _ => None,
         }
     }
+}
+
+fn all<S: Deref<Target = ServerProcess>>(servers: &[S]) -> Vec<&ServerProcess> {
+    servers.iter().map(Deref::deref).collect()
 }
 
 /// Whether some clients connect through proxies. Where servers refer clients to each other, clients

@@ -32,17 +32,12 @@ pub(crate) fn render(
     for (name, count) in &injected {
         row(&format!("fault {name}"), count);
     }
-    row("acquisitions", &judgment.summary.grants);
-    row(
-        "refused",
-        &(judgment.summary.requests - judgment.summary.grants),
-    );
-    row("leases lost", &judgment.summary.lost);
-    row("writes", &judgment.summary.writes);
-    row(
-        "stale writes stopped by tokens",
-        &judgment.summary.stale_writes,
-    );
+    let summary = &judgment.summary;
+    row("acquisitions", &summary.grants);
+    row("refused", &(summary.requests - summary.grants));
+    row("leases lost", &summary.lost);
+    row("writes", &summary.writes);
+    row("stale writes stopped by tokens", &summary.stale_writes);
     let recovery = judgment.recovery.as_secs_f64();
     row("longest recovery", &format_args!("{recovery:.1} s"));
     row("terms of leaders", &judgment.terms);
@@ -88,15 +83,9 @@ fn history(
     for fault in faults {
         let over = fault.healed.unwrap_or(u64::MAX);
         if fault.injected <= until && over.saturating_add(FAULT_CONTEXT) >= from {
-            lines.push((
-                fault.injected,
-                format!("fault {}: {}", fault.name, fault.met),
-            ));
-            lines.extend(
-                fault
-                    .healed
-                    .map(|at| (at, format!("fault {} ends", fault.name))),
-            );
+            let name = fault.name;
+            lines.push((fault.injected, format!("fault {name}: {}", fault.met)));
+            lines.extend(fault.healed.map(|at| (at, format!("fault {name} ends"))));
         }
     }
     lines.sort();

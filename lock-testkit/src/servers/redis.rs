@@ -62,6 +62,11 @@ impl RedisServer {
     pub fn try_command(&self, args: &[impl AsRef<[u8]>]) -> io::Result<Reply> {
         self.options.connect(self.dir())?.command(args)
     }
+
+    /// `master`, `slave` or `sentinel`; none if it does not answer.
+    pub fn role(&self) -> Option<String> {
+        self.try_command(&["ROLE"]).ok()?.items().first()?.text()
+    }
 }
 
 deref_to!(RedisServer, process: ServerProcess);

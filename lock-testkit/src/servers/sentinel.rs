@@ -117,7 +117,9 @@ impl RedisSentinels {
                 .iter()
                 .all(|sentinel| self.place_seen_by(sentinel).is_some_and(|new| new != old))
         });
-        wait("the master knows", || is_master(self.master()));
+        wait("the master knows", || {
+            self.master().role().as_deref() == Some("master")
+        });
     }
 
     /// The place in [`servers`](Self::servers) of the one that this Sentinel takes for the master;
@@ -228,12 +230,6 @@ fn options(options: RedisOptions) -> RedisOptions {
     options
         .with_default("repl-diskless-sync-delay", "0")
         .with_default("repl-ping-replica-period", "1")
-}
-
-fn is_master(server: &RedisServer) -> bool {
-    let role = server.try_command(&["ROLE"]);
-    let word = |role: Reply| role.items().first().and_then(Reply::text);
-    role.ok().and_then(word).as_deref() == Some("master")
 }
 
 /// 40 hexadecimal digits.
