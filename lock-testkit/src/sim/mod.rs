@@ -9,7 +9,6 @@
 //! guard, [`LocalQueue`](polylock_core::layers::LocalQueue) and the other layers are the real ones.
 
 mod backend;
-mod boot;
 mod client;
 mod fault;
 mod history;
