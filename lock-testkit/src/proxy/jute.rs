@@ -13,9 +13,7 @@ use crate::servers::Reply;
 /// nothing overtakes here, and what is lost ends the connection, as with TCP.
 #[derive(Default)]
 pub(super) struct Jute {
-    /// Whether the client has sent its first request, which alone has no header.
-    asked: AtomicBool,
-    /// Whether the server has answered that.
+    /// Whether the server has answered the request for a session.
     greeted: AtomicBool,
     /// For the requests that the server has, in their order, with their numbers. Pings and the like
     /// share theirs.
@@ -25,13 +23,11 @@ pub(super) struct Jute {
 impl Protocol for Jute {
     fn request(&self, bytes: &[u8]) -> Parsed<Vec<Vec<u8>>> {
         frame(bytes, |fields| {
-            if self.asked.load(Ordering::Relaxed) {
-                let (_xid, operation) = (fields.int()?, fields.int()?);
-                return Some(args(operation, fields));
+            if fields.int()? == CONNECT {
+                return Some(vec![b"CONNECT".to_vec()]);
             }
-            let args = connect_args(fields)?;
-            self.asked.store(true, Ordering::Relaxed);
-            Some(args)
+            let operation = fields.int()?;
+            Some(args(operation, fields))
         })
     }
 
@@ -74,25 +70,14 @@ fn frame<T>(bytes: &[u8], read: impl FnOnce(&mut RecordFields<'_>) -> Option<T>)
     Ok((read, 4 + length))
 }
 
-/// What happened, its type and its path, and the state of the session.
+/// What happened: its type and its path.
 fn event(fields: &mut RecordFields<'_>) -> Option<Vec<Reply>> {
-    let (kind, state, path) = (fields.int()?, fields.int()?, fields.bytes()?);
+    let (kind, _state, path) = (fields.int()?, fields.int()?, fields.bytes()?);
     Some(vec![
         Reply::Bulk(b"event".to_vec()),
         Reply::Integer(kind.into()),
         Reply::Bulk(path.to_vec()),
-        Reply::Integer(state.into()),
     ])
-}
-
-/// The words of the first request of a connection; none if it is something else.
-fn connect_args(fields: &mut RecordFields<'_>) -> Option<Vec<Vec<u8>>> {
-    let (version, _last_zxid, _timeout) = (fields.int()?, fields.long()?, fields.int()?);
-    let (session, _password) = (fields.long()?, fields.bytes()?);
-    (version == CONNECT).then(|| {
-        let session = format!("{session:#x}").into_bytes();
-        vec![b"CONNECT".to_vec(), Vec::new(), session]
-    })
 }
 
 /// The words of any other request: its name, its path, and what is useful to know of the rest.
@@ -162,7 +147,8 @@ const HAVE_PATH: [i32; 14] = [1, 2, 3, 4, 5, 8, 9, 12, 13, 15, 18, 19, 21, 106];
 /// The number of an event in place of one of a request.
 const EVENT: i32 = -1;
 
-/// What the request for a session has in place of a number: the version of the protocol.
+/// What the request for a session, which has no header, has in place of a number: the version of the
+/// protocol.
 const CONNECT: i32 = 0;
 
 /// The longest frame in bytes, above the 1 MiB that a server takes. What begins with text or a TLS

@@ -11,9 +11,8 @@ use crate::servers::Reply;
 ///
 /// One for `ZooKeeper` has these words: its name, such as `CREATE`, `DELETE`, `GETCHILDREN` or `PING`,
 /// and `OP<number>` where it has none here; its path, or an empty word; the flags of a `CREATE` in
-/// decimal digits, `watch` or an empty word for `EXISTS`, `GETDATA` and `GETCHILDREN`, the session in
-/// hexadecimal digits for `CONNECT`, `0x0` if it is to be a new one. A `MULTI` has the path and then
-/// the name of its first operation. Versions of an operation have one name.
+/// decimal digits, `watch` or an empty word for `EXISTS`, `GETDATA` and `GETCHILDREN`. A `MULTI` has the
+/// path and then the name of its first operation. Versions of an operation have one name.
 ///
 /// One for a SQL database is `QUERY` with the text of a message of the simple protocol, `PREPARE` with
 /// the text of a statement, or `EXECUTE` with the text of the statement that was prepared. Others have
@@ -185,7 +184,7 @@ impl fmt::Debug for Planned {
 
 /// A push message of a server, as its items. One of Redis begins with its kind, such as `message`. One
 /// of `ZooKeeper` is `event`, the number of its type (1 created, 2 deleted, 3 data changed, 4 children
-/// changed), the path of the node, and the number of the state of the session.
+/// changed), and the path of the node.
 pub type Push = Vec<Reply>;
 
 /// What happens to a push message.
