@@ -58,13 +58,9 @@ impl RedisCluster {
 
     /// `redis-cluster://127.0.0.1:PORT,127.0.0.1:PORT,...`.
     pub fn url(&self) -> String {
-        let nodes: Vec<_> = self
-            .nodes
-            .iter()
-            .zip(&self.ports)
-            .map(|(node, port)| format!("{}:{port}", address(node.host())))
-            .collect();
-        format!("redis-cluster://{}", nodes.join(","))
+        let nodes = self.nodes.iter().zip(&self.ports);
+        let nodes = nodes.map(|(node, port)| format!("{}:{port}", address(node.host())));
+        format!("redis-cluster://{}", nodes.collect::<Vec<_>>().join(","))
     }
 
     /// The slot of a key.
@@ -170,22 +166,17 @@ impl RedisCluster {
         own: &RedisOptions,
     ) -> io::Result<(Self, Vec<Proxy>)> {
         let count = hosts.len();
-        let ports = (0..count)
-            .map(|_| free_port())
-            .collect::<io::Result<Vec<_>>>()?;
-        let proxies: Vec<_> = ports
-            .iter()
-            .filter(|_| proxied)
-            .map(|port| Proxy::start(*port))
-            .collect();
+        let ports = (0..count).map(|_| free_port());
+        let ports = ports.collect::<io::Result<Vec<_>>>()?;
+        let targets = ports.iter().filter(|_| proxied);
+        let proxies: Vec<_> = targets.map(|port| Proxy::start(*port)).collect();
         let announced = |node: usize| proxies.get(node).map_or(ports[node], Proxy::port);
-        let addresses: Vec<_> = (0..count)
-            .map(|node| Addresses {
-                address: address(hosts[node]),
-                port: ports[node],
-                announced: announced(node),
-            })
-            .collect();
+        let addresses = (0..count).map(|node| Addresses {
+            address: address(hosts[node]),
+            port: ports[node],
+            announced: announced(node),
+        });
+        let addresses: Vec<_> = addresses.collect();
         let nodes = addresses.clone();
         let config = ClusterConfig { masters, nodes };
         let patience = if count == masters { 15_000 } else { 1_000 };
@@ -260,11 +251,8 @@ impl RedisCluster {
     /// Makes each master tell all other nodes about itself.
     fn meet(&self, masters: usize) {
         for master in &self.nodes[..masters] {
-            for other in self
-                .nodes
-                .iter()
-                .filter(|other| other.port() != master.port())
-            {
+            let is_other = |node: &&RedisServer| node.port() != master.port();
+            for other in self.nodes.iter().filter(is_other) {
                 let address = address(other.host()).to_string();
                 let (port, bus) = (other.port(), other.port() + BUS);
                 let (port, bus) = (port.to_string(), bus.to_string());
@@ -307,20 +295,17 @@ fn options(own: RedisOptions, node: Addresses, patience: u32) -> RedisOptions {
 
 fn knows(node: &RedisServer, config: &ClusterConfig, masters: usize) -> bool {
     (0..masters).all(|master| {
-        let slots = config.slots(master);
-        [*slots.start(), *slots.end()]
-            .iter()
-            .all(|slot| owner_seen_by(node, *slot).as_deref() == Some(&*id(master)))
+        let (slots, id) = (config.slots(master), id(master));
+        let is_own = |slot: &u16| owner_seen_by(node, *slot).as_deref() == Some(&*id);
+        is_own(slots.start()) && is_own(slots.end())
     })
 }
 
 /// Whether a node takes the one of this name for a master with slots.
 fn is_master(node: &RedisServer, name: &str) -> bool {
     let nodes = text(&node.command(&["CLUSTER", "NODES"]));
-    nodes
-        .lines()
-        .filter(|line| line.starts_with(name))
-        .any(|line| line.contains("master ") && line.split(' ').count() > 8)
+    let mut lines = nodes.lines().filter(|line| line.starts_with(name));
+    lines.any(|line| line.contains("master ") && line.split(' ').count() > 8)
 }
 
 fn serves(node: &RedisServer) -> bool {

@@ -65,20 +65,15 @@ impl RedisSentinels {
 
     /// `redis-sentinel://127.0.0.1:PORT,127.0.0.1:PORT,127.0.0.1:PORT/main`.
     pub fn url(&self) -> String {
-        let sentinels: Vec<_> = self
-            .sentinels
-            .iter()
-            .map(|sentinel| sentinel.address())
-            .collect();
-        format!("redis-sentinel://{}/{}", sentinels.join(","), Self::MASTER)
+        let sentinels = self.sentinels.iter().map(|sentinel| sentinel.address());
+        let sentinels = sentinels.collect::<Vec<_>>().join(",");
+        format!("redis-sentinel://{sentinels}/{}", Self::MASTER)
     }
 
     /// The ports of the Sentinels.
     pub fn ports(&self) -> Vec<u16> {
-        self.sentinels
-            .iter()
-            .map(|sentinel| sentinel.port())
-            .collect()
+        let sentinels = self.sentinels.iter();
+        sentinels.map(|sentinel| sentinel.port()).collect()
     }
 
     /// The Sentinels.
@@ -112,10 +107,10 @@ impl RedisSentinels {
         let old = self.master_place();
         let order = self.sentinels[0].command(&["SENTINEL", "FAILOVER", Self::MASTER]);
         assert_eq!(order.text().as_deref(), Some("OK"));
+        let has_another =
+            |sentinel: &RedisServer| self.place_seen_by(sentinel).is_some_and(|new| new != old);
         wait("the Sentinels have another master", || {
-            self.sentinels
-                .iter()
-                .all(|sentinel| self.place_seen_by(sentinel).is_some_and(|new| new != old))
+            self.sentinels.iter().all(has_another)
         });
         wait("the master knows", || {
             self.master().role().as_deref() == Some("master")
@@ -160,10 +155,8 @@ impl RedisSentinels {
     }
 
     fn master_place(&self) -> usize {
-        let seen = self
-            .sentinels
-            .iter()
-            .find_map(|sentinel| self.place_seen_by(sentinel));
+        let mut sentinels = self.sentinels.iter();
+        let seen = sentinels.find_map(|sentinel| self.place_seen_by(sentinel));
         seen.expect("a Sentinel knows the master")
     }
 
@@ -194,25 +187,25 @@ fn launch(
     let (master, replicas) = (address(servers[0].host()), &servers[1..]);
     let started = at_once(&sentinels, |(own, host)| {
         // They find each other within 2 s, or know from the start.
-        let mut options = RedisOptions::sentinel()
-            .with_config("sentinel", &format!("myid {}", id(*own)))
-            .with_config("sentinel", &format!("monitor {name} {master} {entrance} 2"))
-            .with_config(
-                "sentinel",
-                &format!("down-after-milliseconds {name} {down_after}"),
-            )
-            .with_config("sentinel", &format!("failover-timeout {name} 2000"));
+        let mut lines = vec![
+            format!("myid {}", id(*own)),
+            format!("monitor {name} {master} {entrance} 2"),
+            format!("down-after-milliseconds {name} {down_after}"),
+            format!("failover-timeout {name} 2000"),
+        ];
         for replica in replicas {
             let (address, port) = (address(replica.host()), replica.port());
-            let known = format!("known-replica {name} {address} {port}");
-            options = options.with_config("sentinel", &known);
+            lines.push(format!("known-replica {name} {address} {port}"));
         }
         for (other, host) in sentinels.iter().filter(|(other, _)| other != own) {
             let (address, id) = (address(*host), id(*other));
-            let known = format!("known-sentinel {name} {address} {other} {id}");
-            options = options.with_config("sentinel", &known);
+            lines.push(format!("known-sentinel {name} {address} {other} {id}"));
         }
-        RedisServer::start_at(*own, options.with_host(*host))
+        let mut options = RedisOptions::sentinel().with_host(*host);
+        for line in &lines {
+            options = options.with_config("sentinel", line);
+        }
+        RedisServer::start_at(*own, options)
     });
     started.into_iter().collect()
 }
