@@ -15,9 +15,9 @@ use super::support::{Spy, When, answered, granted, released, served, started, ti
 /// A thousand tasks are one contender on the server.
 pub async fn a_thousand_tasks_are_one_contender(case: Case) {
     let (holder, key) = (case.client().await, case.key());
-    let spy = Spy::new(case.client().await);
+    let (spy, client) = Spy::on(case.client().await);
     let guard = holder.lock(&key).await.expect("a free lock is granted");
-    let queue = Arc::new(LocalQueue::new(Arc::clone(&spy) as Arc<dyn DistributedLock>));
+    let queue = Arc::new(LocalQueue::new(client));
     let mut tasks = Vec::new();
     for _ in 0..1_000 {
         let (queue, request) = (Arc::clone(&queue), case.request(&key));
@@ -108,8 +108,8 @@ pub async fn a_task_that_gives_up_swallows_no_wake_up(case: Case) {
 /// The task after a contender that gave up takes over its place on the server.
 pub async fn the_place_of_a_contender_that_gave_up_is_taken_over(case: Case) {
     let (holder, key) = (case.client().await, case.key());
-    let spy = Spy::new(case.client().await);
-    let queue = LocalQueue::new(Arc::clone(&spy) as Arc<dyn DistributedLock>);
+    let (spy, client) = Spy::on(case.client().await);
+    let queue = LocalQueue::new(client);
     let guard = case.lock(&*holder, &key).await;
     let [first, second] = [queue.clone(), queue.clone()].map(|queue| {
         let request = case.request(&key);

@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use polylock_core::admin::LockAdmin;
+use polylock_core::layers::{Event, EventKind, Observe, Observer};
 use polylock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, LockGuard, Released, Result,
+    AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, Released, Result,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -276,24 +275,20 @@ where
     output
 }
 
-/// Counts what passes through it.
-#[derive(Debug)]
+/// Counts acquisitions.
+#[derive(Debug, Default)]
 pub(super) struct Spy {
-    inner: Arc<dyn DistributedLock>,
     under_way: AtomicUsize,
     most: AtomicUsize,
     calls: AtomicUsize,
 }
 
 impl Spy {
-    pub(super) fn new(inner: Arc<dyn DistributedLock>) -> Arc<Self> {
-        let zero = AtomicUsize::default;
-        Arc::new(Self {
-            inner,
-            under_way: zero(),
-            most: zero(),
-            calls: zero(),
-        })
+    /// Counts those of a client, which is returned as well.
+    pub(super) fn on(client: Arc<dyn DistributedLock>) -> (Arc<Self>, Arc<dyn DistributedLock>) {
+        let spy = Arc::<Self>::default();
+        let client = Observe::new(client).with_observer(Arc::clone(&spy) as Arc<dyn Observer>);
+        (spy, Arc::new(client))
     }
 
     /// How many acquisitions are under way.
@@ -312,35 +307,19 @@ impl Spy {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
-#[async_trait]
-impl DistributedLock for Spy {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(now, Ordering::SeqCst);
-        let _under_way = UnderWay(&self.under_way);
-        self.inner.acquire(request).await
-    }
-
-    fn admin(&self) -> Option<&dyn LockAdmin> {
-        self.inner.admin()
-    }
-
-    async fn shutdown(&self, within: Duration) -> bool {
-        self.inner.shutdown(within).await
-    }
-}
-
-struct UnderWay<'a>(&'a AtomicUsize);
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+impl Observer for Spy {
+    fn event(&self, event: &Event<'_>) {
+        match event.kind {
+            EventKind::Requested => {
+                self.calls.fetch_add(1, Ordering::SeqCst);
+                let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+                self.most.fetch_max(now, Ordering::SeqCst);
+            }
+            EventKind::Acquired { .. } | EventKind::Cancelled { .. } | EventKind::Failed { .. } => {
+                self.under_way.fetch_sub(1, Ordering::SeqCst);
+            }
+            _ => {}
+        }
     }
 }
 
