@@ -9,7 +9,7 @@ use super::Case;
 use super::case::SOON;
 use super::lost::signaled;
 use super::need::admin;
-use super::support::{eventually, finish, granted, release_all, released, served};
+use super::support::{eventually, granted, release_all, released, served};
 
 /// The list has exactly the held keys, sorted.
 pub async fn list_shows_what_is_held_in_order(case: Case) {
@@ -83,7 +83,7 @@ pub async fn inspect_shows_waiters(case: Case) {
         assert_eq!(notes, ["waiter 1", "waiter 2"]);
     }
     guard.release().await.expect("a held lock is released");
-    finish(waiting).await;
+    waiting.join_all().await;
 }
 
 /// The holder of a broken lock is notified.

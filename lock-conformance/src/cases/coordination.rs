@@ -11,7 +11,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::Case;
 use super::case::SOON;
-use super::support::{eventually, finish};
+use super::support::eventually;
 use crate::history::{Checker, FencedRegister, Recorder};
 
 /// A candidate that is a process of its own.
@@ -80,7 +80,7 @@ pub async fn one_leads_at_a_time(case: Case) {
             }
         });
     }
-    finish(candidates).await;
+    candidates.join_all().await;
     let summary = Checker::new().check(&recorder.events()).assert_clean();
     assert_eq!(summary.writes, 4 * TERMS * 2);
 }

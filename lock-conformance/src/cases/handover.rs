@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::Case;
 use super::case::SOON;
 use super::fencing::token;
-use super::support::{finish, granted, released, served, started};
+use super::support::{granted, released, served, started};
 
 /// A lock that is handed over from task to task has a larger token each time.
 pub async fn tokens_grow_over_hand_overs(case: Case) {
@@ -70,7 +70,7 @@ pub async fn handing_over_lets_another_client_in(case: Case) {
     let served = other.acquire(&case.request_within(&key, SOON * 2)).await;
     done.store(true, Ordering::SeqCst);
     released(served.expect("the other client is starved")).await;
-    finish(busy).await;
+    busy.join_all().await;
 }
 
 /// Where the server is fair, the other client's turn comes after the hand-overs that are allowed.

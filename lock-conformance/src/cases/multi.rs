@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::Case;
 use super::case::{LATE, SOON};
-use super::support::{When, answered, finish, timed_out};
+use super::support::{When, answered, timed_out};
 
 /// All of the keys are held, in order, each once.
 pub async fn lock_all_holds_every_key_in_order(case: Case) {
@@ -74,7 +74,7 @@ pub async fn crossing_orders_do_not_deadlock(case: Case) {
             }
         });
     }
-    finish(tasks).await;
+    tasks.join_all().await;
     case.assert_free(&b).await;
 }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::Case;
 use super::case::SOON;
 use super::fencing::token;
-use super::support::{contended, crowd, finish, granted, noted, release_all, released, served};
+use super::support::{contended, crowd, granted, noted, release_all, released, served};
 use crate::history::{Checker, Recorder};
 
 pub(super) fn reader(case: &Case, key: &LockKey) -> AcquireRequest {
@@ -66,7 +66,7 @@ pub async fn readers_wait_for_the_writer_and_enter_together(case: Case) {
     let request = reader(&case, &key).with_wait(Wait::Never);
     contended(&case.client().await, &request).await;
     guard.release().await.expect("a held lock is released");
-    let served = tokio::time::timeout(SOON * 2, finish(readers)).await;
+    let served = tokio::time::timeout(SOON * 2, readers.join_all()).await;
     served.expect("waiting readers enter together");
 }
 
@@ -91,7 +91,7 @@ pub async fn a_waiting_writer_is_not_starved_by_readers(case: Case) {
     let served = writer.acquire(&case.request_within(&key, SOON)).await;
     done.store(true, Ordering::SeqCst);
     released(served.expect("the writer is starved")).await;
-    finish(readers).await;
+    readers.join_all().await;
 }
 
 /// A reader that died lets a writer in after its ttl, beside readers that live on.

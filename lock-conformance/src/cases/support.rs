@@ -339,16 +339,7 @@ pub(super) async fn crowd<F>(
             tasks.spawn(work(Arc::clone(&client), n * tasks_each + m));
         }
     }
-    finish(tasks).await;
-}
-
-/// Waits for tasks and passes on their panics.
-pub(super) async fn finish(mut tasks: JoinSet<()>) {
-    while let Some(done) = tasks.join_next().await {
-        if let Err(error) = done {
-            std::panic::resume_unwind(error.into_panic());
-        }
-    }
+    tasks.join_all().await;
 }
 
 /// Polls `future` once, so that it stands in line when this returns, and lets a task go on with it.

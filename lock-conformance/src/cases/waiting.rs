@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Case;
 use super::case::{LATE, SOON};
-use super::support::{contended, finish, granted, joined, served, timed_out};
+use super::support::{contended, granted, joined, served, timed_out};
 
 /// One attempt ends long before the holder does.
 pub async fn try_lock_never_waits(case: Case) {
@@ -152,7 +152,7 @@ pub async fn waiters_are_served_in_the_order_of_their_arrival(case: Case) {
         case.queued(&key, n).await;
     }
     guard.release().await.expect("a held lock is released");
-    finish(tasks).await;
+    tasks.join_all().await;
     drop(served);
     let mut seen = Vec::new();
     while let Some(n) = order.recv().await {
