@@ -15,8 +15,8 @@ use crate::lock;
 /// Where the lock-taker of a backend is, and the URL that leads it to the store of a test.
 #[derive(Clone, Debug)]
 pub struct Taker {
-    prefix: Vec<OsString>,
-    program: PathBuf,
+    /// The program, behind what runs it.
+    words: Vec<OsString>,
     url: String,
 }
 
@@ -26,8 +26,7 @@ impl Taker {
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, url: impl Into<String>) -> Self {
         Self {
-            prefix: Vec::new(),
-            program: program.into(),
+            words: vec![program.into().into_os_string()],
             url: url.into(),
         }
     }
@@ -58,22 +57,16 @@ impl Taker {
     /// before the program.
     #[must_use]
     pub fn with_prefix(mut self, words: impl IntoIterator<Item = OsString>) -> Self {
-        self.prefix = words.into_iter().collect();
+        self.words = words.into_iter().chain(self.words).collect();
         self
     }
 
     /// Prepares a process that acquires a lock.
     #[must_use]
     pub fn take(&self, key: &LockKey) -> Take {
-        let program = self.program.as_os_str();
-        let mut words = self.prefix.iter().map(OsString::as_os_str).chain([program]);
-        let mut command = Command::new(words.next().unwrap_or(program));
-        command
-            .args(words)
-            .arg("--url")
-            .arg(&self.url)
-            .arg("--key")
-            .arg(key.as_str());
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]);
+        command.args(["--url", &self.url, "--key", key.as_str()]);
         Take { command }
     }
 }
@@ -134,7 +127,6 @@ impl Take {
 /// A lock-taker that runs; killed and reaped when the value is dropped.
 pub struct TakerProcess {
     child: Child,
-    pid: Pid,
     events: Arc<Mutex<Vec<HistoryEvent>>>,
     reader: Option<std::thread::JoinHandle<io::Result<()>>>,
 }
@@ -147,22 +139,14 @@ impl TakerProcess {
     /// Those of starting a process.
     pub fn spawn(mut command: Command) -> io::Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        command.spawn().and_then(Self::new)
-    }
-
-    fn new(mut child: Child) -> io::Result<Self> {
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("the process has no id"))?;
-        let output = child
-            .stdout
-            .take()
-            .ok_or_else(|| io::Error::other("no output"))?;
+        let mut child = command.spawn()?;
+        let output = child.stdout.take();
+        let output = output.ok_or_else(|| io::Error::other("no output"))?;
         let events = Arc::<Mutex<Vec<HistoryEvent>>>::default();
         let sink = Arc::clone(&events);
         let reader = std::thread::spawn(move || read(BufReader::new(output), &sink));
         Ok(Self {
             child,
-            pid,
             events,
             reader: Some(reader),
         })
@@ -208,7 +192,7 @@ impl TakerProcess {
     ///
     /// Those of kill(2).
     pub fn stop(&self) -> io::Result<()> {
-        kill_process(self.pid, Signal::STOP)?;
+        kill_process(Pid::from_child(&self.child), Signal::STOP)?;
         let state = format!("/proc/{}/stat", self.child.id());
         let runs = || {
             let state = std::fs::read_to_string(&state).unwrap_or_default();
@@ -227,7 +211,7 @@ impl TakerProcess {
     ///
     /// Those of kill(2).
     pub fn resume(&self) -> io::Result<()> {
-        Ok(kill_process(self.pid, Signal::CONT)?)
+        Ok(kill_process(Pid::from_child(&self.child), Signal::CONT)?)
     }
 
     /// Kills and reaps it: SIGKILL. What it has told until then can still be read.

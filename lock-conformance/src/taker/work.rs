@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use polylock_core::{AcquireRequest, DistributedLock, LockKey, Registry, Wait};
+use polylock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Registry, Wait};
 use tokio::time::Instant;
 
 use crate::history::{Recorded, Recorder, What};
@@ -89,19 +89,13 @@ async fn increment(
     key: &LockKey,
 ) -> polylock_core::Result<()> {
     let failed = |error: io::Error| {
-        polylock_core::Error::new(
-            polylock_core::ErrorKind::InvalidConfig,
-            "the counter cannot be used",
-        )
-        .with_source(error)
+        Error::new(ErrorKind::InvalidConfig, "the counter cannot be used").with_source(error)
     };
     let text = match std::fs::read_to_string(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         text => text.map_err(failed)?,
     };
-    let mut numbers = text
-        .split_whitespace()
-        .map(|number| number.parse().unwrap_or(0));
+    let mut numbers = text.split_whitespace().map(|n| n.parse().unwrap_or(0));
     let (count, largest): (u64, u64) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     tokio::time::sleep(Duration::from_millis(2)).await;
     let token = held.fencing_token().map_or(largest, u64::from);
