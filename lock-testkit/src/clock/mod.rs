@@ -167,18 +167,13 @@ impl Shift {
     fn read(file: &File) -> io::Result<(u64, Self)> {
         let mut words = [0; SIZE];
         file.read_exact_at(&mut words, 0)?;
-        let word = |index: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&words[8 * index..][..8]);
-            word
-        };
-        let [offset, drift, anchor] = [1, 2, 3].map(|index| i64::from_ne_bytes(word(index)));
+        let (words, _) = words.as_chunks();
         let shift = Self {
-            offset,
-            drift,
-            anchor,
+            offset: i64::from_ne_bytes(words[1]),
+            drift: i64::from_ne_bytes(words[2]),
+            anchor: i64::from_ne_bytes(words[3]),
         };
-        Ok((u64::from_ne_bytes(word(0)), shift))
+        Ok((u64::from_ne_bytes(words[0]), shift))
     }
 
     /// Programs that run have the file in their memory and read it again while the sequence is odd.

@@ -50,7 +50,7 @@ impl SimLock {
             wait => wait,
         };
         let queues = world.plan.waiting == Waiting::Push && wait != Wait::Never;
-        let deadline = deadline(wait);
+        let deadline = wait.deadline();
         let (waiter, mut pushed) = unbounded_channel();
         let mut beats: Vec<Moment> = Vec::new();
         let mut last = self.failed(request, NoAnswer::TimedOut);
@@ -138,13 +138,6 @@ fn unavailable(cause: NoAnswer) -> Error {
     match cause {
         NoAnswer::Refused => error,
         NoAnswer::Reset | NoAnswer::TimedOut => error.with_unknown_outcome(),
-    }
-}
-
-fn deadline(wait: Wait) -> Option<Instant> {
-    match wait {
-        Wait::AtMost(limit) => Some(Instant::now() + limit),
-        _ => None,
     }
 }
 

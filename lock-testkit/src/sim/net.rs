@@ -150,20 +150,14 @@ impl Net {
     /// Draws how long a pushed grant takes; `None` if it is lost.
     fn draw_push(&self, log: &SimLog) -> Option<Duration> {
         let mut routes = lock(&self.routes);
-        let Weather {
-            lost_push, late, ..
-        } = routes.weather;
-        if routes.weather.is_fair() {
+        let weather = routes.weather;
+        if weather.is_fair() {
             return Some(TRANSIT);
         }
-        if routes.rng.chance(lost_push) {
-            log.fault(SimFault::LostPush);
+        if routes.meets(weather.lost_push, SimFault::LostPush, log) {
             return None;
         }
-        let late = routes.rng.chance(late);
-        if late {
-            log.fault(SimFault::LateReply);
-        }
+        let late = routes.meets(weather.late, SimFault::LateReply, log);
         Some(routes.delay(late))
     }
 }
@@ -212,13 +206,7 @@ impl Routes {
         if weather.is_fair() {
             return fate;
         }
-        let mut meets = |per_mille, fault| {
-            let met = self.rng.chance(per_mille);
-            if met {
-                log.fault(fault);
-            }
-            met
-        };
+        let mut meets = |per_mille, fault| self.meets(per_mille, fault, log);
         let doubled = meets(weather.doubled, SimFault::DoubledRequest);
         let late_request = meets(weather.late, SimFault::LateRequest);
         let late_reply = meets(weather.late, SimFault::LateReply);
@@ -238,6 +226,15 @@ impl Routes {
             (true, true) => Return::Reset(self.delay(late_reply)),
         };
         fate
+    }
+
+    /// Draws whether a message meets a fault.
+    fn meets(&mut self, per_mille: u32, fault: SimFault, log: &SimLog) -> bool {
+        let met = self.rng.chance(per_mille);
+        if met {
+            log.fault(fault);
+        }
+        met
     }
 
     fn delay(&mut self, late: bool) -> Duration {

@@ -1,8 +1,10 @@
 use std::time::Duration;
 
-/// Repeatable numbers from a seed (splitmix64, Steele et al. 2014).
+use polylock_core::engine::{Entropy, SeededEntropy};
+
+/// Repeatable numbers from a seed.
 #[derive(Debug)]
-pub struct Rng(u64);
+pub struct Rng(SeededEntropy);
 
 impl Rng {
     /// A sequence of its own for each part of a history, so that one part that draws more numbers
@@ -15,17 +17,16 @@ impl Rng {
             .chain(seed.to_le_bytes())
             .chain(number.to_le_bytes());
         // The first number mixes what is left of the likeness of the seeds.
-        Self(Self(hash(bytes)).next())
+        let first = Self(SeededEntropy::new(hash(bytes))).next();
+        Self(SeededEntropy::new(first))
     }
 
     /// The next number, of all bits.
     #[expect(clippy::should_implement_trait, reason = "the sequence has no end")]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        let mut bytes = [0; 8];
+        self.0.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
     }
 
     /// A number less than `limit`, which is not zero.
