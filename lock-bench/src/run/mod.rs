@@ -97,9 +97,7 @@ async fn measure(
     progress: &Progress<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Series>, Failure> {
-    let opened = prepared
-        .iter()
-        .map(|target| (&*target.info.name, &target.opened));
+    let opened = prepared.iter().map(|t| (&*t.info.name, &t.opened));
     let (entries, left_out) = schedule(plan, &opened.collect::<Vec<_>>());
     if entries.is_empty() {
         return Err(Failure::new(INVALID, left_out.join("; ")));

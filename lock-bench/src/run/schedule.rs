@@ -160,10 +160,8 @@ pub(super) fn check(plan: &Plan, targets: &[Target]) -> Result<(), Failure> {
         let text = format!("two targets have the name {name:?}");
         return Err(Failure::new(INVALID, text));
     }
-    let all_fit = plan
-        .contenders
-        .iter()
-        .all(|n| (1..=MAX_CONTENDERS).contains(n));
+    let mut contenders = plan.contenders.iter();
+    let all_fit = contenders.all(|n| (1..=MAX_CONTENDERS).contains(n));
     let has_length = (MIN_DURATION..=HOUR).contains(&plan.duration);
     let has_repeats = (1..=1_000).contains(&plan.repeats);
     let has_rate = plan.rate > 0.0 && plan.rate <= 1e6;

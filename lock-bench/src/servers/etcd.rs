@@ -71,15 +71,12 @@ async fn connect(url: &LockUrl) -> Result<Client, Failure> {
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failure(error: Error) -> Failure {
-    let kind = match &error {
-        Error::GRpcStatus(status)
-            if matches!(
-                status.code(),
-                Code::PermissionDenied | Code::Unauthenticated
-            ) =>
-        {
-            REFUSED
-        }
+    let code = match &error {
+        Error::GRpcStatus(status) => Some(status.code()),
+        _ => None,
+    };
+    let kind = match code {
+        Some(Code::PermissionDenied | Code::Unauthenticated) => REFUSED,
         _ => "unavailable",
     };
     Failure::of(kind, &error)
@@ -161,16 +158,11 @@ impl Subject for BareEtcdLock {
         ]);
         let created = self.client.clone().txn(txn).await.map_err(failure)?;
         let own = created.header().map_or(0, |header| header.revision());
-        let is_first = created
-            .op_responses()
-            .iter()
-            .any(|response| match response {
-                TxnOpResponse::Get(found) => found
-                    .kvs()
-                    .iter()
-                    .all(|stored| stored.key() == path.as_bytes()),
-                _ => false,
-            });
+        let is_own = |response: &TxnOpResponse| match response {
+            TxnOpResponse::Get(found) => found.kvs().iter().all(|kv| kv.key() == path.as_bytes()),
+            _ => false,
+        };
+        let is_first = created.op_responses().iter().any(is_own);
         let token = u64::try_from(own).unwrap_or_default();
         let held = HeldEtcdLock { path, token };
         if !is_first {

@@ -121,10 +121,8 @@ impl BareRedisLock {
         };
         let first = least.key(&unique(), Duration::from_secs(5))?;
         if let Some(held) = least.set(&first).await? {
-            least
-                .delete("EVAL", COMPARE_AND_DELETE, &held)
-                .await
-                .map_err(failure)?;
+            let deleted = least.delete("EVAL", COMPARE_AND_DELETE, &held).await;
+            deleted.map_err(failure)?;
         }
         Ok(least)
     }
@@ -194,9 +192,8 @@ impl RedisProbe {
     async fn info(&self, section: &str) -> Result<HashMap<String, String>, Failure> {
         let text: String = self.ask(cmd("INFO").arg(section)).await?;
         let lines = text.lines().filter_map(|line| line.split_once(':'));
-        Ok(lines
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect())
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        Ok(lines.map(owned).collect())
     }
 }
 

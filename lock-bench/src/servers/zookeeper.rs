@@ -177,10 +177,8 @@ impl Subject for BareZkLock {
 /// The nearest node that came before the one with this number.
 pub(super) fn before<'a>(sequence: &str, all: &'a [String]) -> Option<&'a str> {
     let number = |node: &'a str| node.rsplit('-').next().unwrap_or_default();
-    let earlier = all
-        .iter()
-        .map(String::as_str)
-        .filter(|node| number(node) < sequence);
+    let nodes = all.iter().map(String::as_str);
+    let earlier = nodes.filter(|node| number(node) < sequence);
     earlier.max_by_key(|node| number(node))
 }
 
@@ -233,9 +231,7 @@ impl Probe for ZkProbe {
             Some(address) => self.srvr(address).await,
             None => None,
         };
-        let version = values
-            .as_ref()
-            .and_then(|values| values.get("Zookeeper version"));
+        let version = values.as_ref().and_then(|v| v.get("Zookeeper version"));
         // Behind the comma is when it was built.
         let version = version.and_then(|version| version.split([',', '-']).next());
         let version = version.map(|version| format!("ZooKeeper {version}"));
