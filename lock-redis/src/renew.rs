@@ -34,7 +34,7 @@ impl Server {
         // The scheduler drops all results of a round that takes longer than its shortest timeout.
         let shortest = due.iter().map(|one| one.timeout).min();
         let limit = Instant::now() + shortest.unwrap_or_default() * 3 / 4;
-        let one_slot = self.topology.one_slot();
+        let one_slot = self.one_slot();
         let (most, at_once) = match one_slot {
             true => (MAX_RENEWALS, 1),
             false => (1, usize::MAX),
@@ -68,7 +68,7 @@ impl Server {
             let wait = self.replicas.filter(|_| self.wants_proof());
             let wait = wait.map(|(acks, longest)| (acks, longest.min(left / 2)));
             // A cluster refuses several keys, some of which are missing, while it moves their slot.
-            let has_notes = self.topology.one_slot();
+            let has_notes = self.one_slot();
             let notes = if has_notes { notes_of(due) } else { Vec::new() };
             let (mut states, done) = self.extend_with(due, &notes, note, (wait, batch)).await?;
             if !has_notes {

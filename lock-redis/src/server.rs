@@ -9,7 +9,7 @@ use polylock_core::engine::{LeaseId, is_mutant};
 use polylock_core::{Label, LeaseState, LockKey, Mode, Released};
 use redis::Value;
 
-use crate::config::RedisConfig;
+use crate::config::{RedisConfig, Servers};
 use crate::error::{RedisCause, RedisFailure};
 use crate::keys::{RedisKeys, TokenCounter};
 use crate::reply::{self, AcquireReply, PlainReply, QueueTicket};
@@ -112,9 +112,9 @@ pub(crate) enum ReleaseReply {
 
 impl Server {
     pub(crate) fn new(topology: Arc<dyn Topology>, config: &RedisConfig) -> Self {
-        let counter = match topology.one_slot() {
-            true => TokenCounter::Namespace,
-            false => TokenCounter::Slot,
+        let counter = match config.servers {
+            Servers::Cluster(_) => TokenCounter::Slot,
+            _ => TokenCounter::Namespace,
         };
         let acks = config.replica_acks;
         Self {
@@ -136,6 +136,11 @@ impl Server {
 
     pub(crate) fn keys(&self, key: &LockKey) -> RedisKeys {
         RedisKeys::of(key, self.counter)
+    }
+
+    /// Whether keys of different slots may be in one call.
+    pub(crate) fn one_slot(&self) -> bool {
+        self.counter != TokenCounter::Slot
     }
 
     /// Whether grants and renewals of a server need a confirmation before they count.

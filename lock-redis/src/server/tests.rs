@@ -62,7 +62,7 @@ impl Topology for Fake {
     }
 
     fn confirms(&self) -> bool {
-        self.one_slot()
+        self.by_notes.is_none()
     }
 
     async fn confirm(&self, _: &Done, _: Duration, within: Duration) -> Result<(), RedisFailure> {
@@ -79,10 +79,6 @@ impl Topology for Fake {
 
     fn subscribed(&self) -> Option<Arc<str>> {
         None
-    }
-
-    fn one_slot(&self) -> bool {
-        self.by_notes.is_none()
     }
 
     async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
@@ -234,7 +230,7 @@ async fn the_reason_of_a_loss_in_a_cluster_is_awaited_only_briefly() {
             by_notes: Some(by_notes),
             ..Fake::default()
         };
-        let server = Server::new(Arc::new(topology), &RedisConfig::new("a", 1));
+        let server = Server::new(Arc::new(topology), &RedisConfig::cluster([("a", 1)]));
         let told = Mutex::new(Vec::new());
         let lost = |_, reason| told.lock().unwrap().push(reason);
         let (due, began) = (due(1, ttl), Instant::now());

@@ -179,10 +179,6 @@ impl Topology for Cluster {
         self.pubsub.subscribed()
     }
 
-    fn one_slot(&self) -> bool {
-        false
-    }
-
     async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
         let slots = self.map.slots(self.shared.deadline()).await?;
         let masters = slots.masters().iter();

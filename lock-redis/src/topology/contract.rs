@@ -158,9 +158,6 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// The channel if it is already subscribed, without a request.
     fn subscribed(&self) -> Option<Arc<str>>;
 
-    /// Whether keys of different slots may be in one call.
-    fn one_slot(&self) -> bool;
-
     /// The servers that have keys.
     async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure>;
 

@@ -349,10 +349,6 @@ impl Topology for Sentinel {
         self.master.current.present()?.subscribed()
     }
 
-    fn one_slot(&self) -> bool {
-        true
-    }
-
     async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
         let master = self.master.find(self.master.shared.deadline()).await?;
         Ok(vec![master])

@@ -71,10 +71,6 @@ impl Topology for Standalone {
         self.node.subscribed()
     }
 
-    fn one_slot(&self) -> bool {
-        true
-    }
-
     async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
         Ok(vec![Arc::clone(&self.node)])
     }

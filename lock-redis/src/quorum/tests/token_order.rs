@@ -241,10 +241,6 @@ impl Topology for Link {
         None
     }
 
-    fn one_slot(&self) -> bool {
-        true
-    }
-
     async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
         Ok(Vec::new())
     }
