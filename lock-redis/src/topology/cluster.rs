@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::context::ConnectionContext;
 use super::contract::{Call, Done, Topology};
@@ -12,7 +12,6 @@ use super::slots::Slots;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{RedisCause, RedisFailure, Refusal};
 use crate::keys::slot;
-use polylock_core::engine::before;
 
 /// A cluster.
 ///
@@ -24,17 +23,6 @@ pub(super) struct Cluster {
     map: Arc<Map>,
     pubsub: PubSub,
     shared: Arc<ConnectionContext>,
-}
-
-/// How to handle a failure.
-enum ClusterStep {
-    Fail,
-    Redirect {
-        to: Endpoint,
-        asking: bool,
-    },
-    /// Nothing was executed, and a retry may succeed.
-    Retry,
 }
 
 impl Cluster {
@@ -64,27 +52,30 @@ impl Cluster {
 /// move.
 const MAX_REDIRECTIONS: u32 = 5;
 
-fn step(failure: &RedisFailure) -> ClusterStep {
-    if let RedisCause::Refused { server, .. } = &failure.cause
-        && let Some(to) = failure.redirection().and_then(|to| endpoint(to, server))
-    {
-        let asking = failure.refusal() == Some(Refusal::Ask);
-        return ClusterStep::Redirect { to, asking };
+/// The node to which a refusal refers.
+fn redirection(failure: &RedisFailure) -> Option<Endpoint> {
+    let RedisCause::Refused { server, .. } = &failure.cause else {
+        return None;
+    };
+    endpoint(failure.redirection()?, server)
+}
+
+/// Whether nothing was executed, and a retry may succeed.
+fn may_retry(failure: &RedisFailure) -> bool {
+    if failure.outcome_unknown {
+        return false;
     }
-    match (&failure.cause, failure.refusal()) {
-        _ if failure.outcome_unknown => ClusterStep::Fail,
-        (RedisCause::Connect { .. } | RedisCause::Uncovered { .. }, _) => ClusterStep::Retry,
-        (
-            _,
-            Some(
-                Refusal::ClusterDown
+    match failure.cause {
+        RedisCause::Connect { .. } | RedisCause::Uncovered { .. } => true,
+        RedisCause::Refused { refusal, .. } => matches!(
+            refusal,
+            Refusal::ClusterDown
                 | Refusal::Loading
                 | Refusal::MasterDown
                 | Refusal::ReadOnly
-                | Refusal::TryAgain,
-            ),
-        ) => ClusterStep::Retry,
-        _ => ClusterStep::Fail,
+                | Refusal::TryAgain
+        ),
+        _ => false,
     }
 }
 
@@ -119,55 +110,49 @@ impl Topology for Cluster {
                 Ok(node) => node.call(call, asking, deadline).await,
                 Err(failure) => Err(failure),
             };
-            let (step, failure) = match outcome {
+            let mut failure = match outcome {
                 Ok(done) => return Ok(done),
-                Err(failure) => match step(&failure) {
-                    ClusterStep::Redirect { .. } if redirections == MAX_REDIRECTIONS => {
-                        (ClusterStep::Retry, RedisCause::Undecided { slot }.into())
-                    }
-                    step => (step, failure),
-                },
+                Err(failure) => failure,
             };
-            match step {
-                ClusterStep::Redirect { to, asking: ask } => {
-                    if !ask {
+            if let Some(to) = redirection(&failure) {
+                if redirections < MAX_REDIRECTIONS {
+                    asking = failure.refusal() == Some(Refusal::Ask);
+                    if !asking {
                         self.map.outdated(&slots);
                     }
                     redirections += 1;
-                    asking = ask;
                     way = self.map.node(&to);
+                    continue;
                 }
-                ClusterStep::Retry => {
-                    if let RedisCause::Refused {
-                        server,
-                        refusal: Refusal::ClusterDown,
-                        ..
-                    } = &failure.cause
-                    {
-                        self.map.doubt(server);
-                    }
+                failure = RedisCause::Undecided { slot }.into();
+            } else if !may_retry(&failure) {
+                if matches!(failure.refusal(), None | Some(Refusal::Moved)) {
                     self.map.outdated(&slots);
-                    let next = Instant::now() + self.shared.pause();
-                    // If the deadline cut a retry off, a refusal would become an unknown outcome.
-                    if next + self.shared.timeout / 4 >= deadline {
-                        return Err(failure);
-                    }
-                    before(next, std::future::pending::<()>()).await;
-                    (redirections, asking) = (0, false);
-                    slots = match self.map.slots(deadline).await {
-                        Ok(slots) => slots,
-                        // The first reason says more.
-                        Err(_) => return Err(failure),
-                    };
-                    way = self.owner(&slots, slot);
                 }
-                ClusterStep::Fail => {
-                    if matches!(failure.refusal(), None | Some(Refusal::Moved)) {
-                        self.map.outdated(&slots);
-                    }
-                    return Err(failure);
-                }
+                return Err(failure);
             }
+            if let RedisCause::Refused {
+                server,
+                refusal: Refusal::ClusterDown,
+                ..
+            } = &failure.cause
+            {
+                self.map.doubt(server);
+            }
+            self.map.outdated(&slots);
+            let next = Instant::now() + self.shared.pause();
+            // If the deadline cut a retry off, a refusal would become an unknown outcome.
+            if next + self.shared.timeout / 4 >= deadline {
+                return Err(failure);
+            }
+            sleep_until(next).await;
+            (redirections, asking) = (0, false);
+            slots = match self.map.slots(deadline).await {
+                Ok(slots) => slots,
+                // The first reason says more.
+                Err(_) => return Err(failure),
+            };
+            way = self.owner(&slots, slot);
         }
     }
 
