@@ -13,8 +13,8 @@ use super::contract::{Call, Done, Topology};
 use super::known_sentinels::KnownSentinels;
 use super::node::RedisNode;
 use super::on_demand::OnDemand;
-use super::sentinel_events::{Following, follow};
-use super::sentinel_reports::{MasterState, Reports, SentinelReport};
+use super::sentinel_events::follow;
+use super::sentinel_reports::{MasterState, Reports};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{RedisCause, RedisFailure};
 use crate::locked;
@@ -39,7 +39,8 @@ pub(super) struct Sentinel {
 #[derive(Debug)]
 pub(super) struct Master {
     pub(super) name: Arc<str>,
-    sentinels: Vec<Endpoint>,
+    /// Those of the configuration.
+    pub(super) sentinels: Vec<Endpoint>,
     pub(super) to_sentinels: Connectors,
     to_masters: Connectors,
     pub(super) shared: Arc<ConnectionContext>,
@@ -48,11 +49,11 @@ pub(super) struct Master {
     last: Mutex<Option<(Endpoint, Arc<RedisNode>)>>,
     /// The followed Sentinels: those of the configuration, and those that they report.
     followed: Mutex<KnownSentinels>,
-    reports: watch::Sender<Reports>,
+    pub(super) reports: watch::Sender<Reports>,
     /// Sentinels that were not queried since then must be queried.
-    wanted: watch::Sender<Moment>,
+    pub(super) wanted: watch::Sender<Moment>,
     /// Closed with the topology.
-    end: watch::Receiver<()>,
+    pub(super) end: watch::Receiver<()>,
 }
 
 impl Sentinel {
@@ -80,7 +81,7 @@ impl Sentinel {
         });
         for sentinel in configured {
             if master.followed().add(sentinel.clone()) {
-                master.follow(sentinel, Following::Configured);
+                master.follow(sentinel);
             }
         }
         Ok(Self {
@@ -102,24 +103,13 @@ impl Master {
     pub(super) fn discover(self: &Arc<Self>, sentinel: Endpoint, identity: &Arc<str>) {
         let now = self.shared.engine.now();
         if self.followed().discover(&sentinel, identity, now) {
-            self.follow(sentinel, Following::Discovered);
+            self.follow(sentinel);
         }
     }
 
-    fn follow(self: &Arc<Self>, sentinel: Endpoint, how: Following) {
-        let following = follow(Arc::clone(self), sentinel, how, self.end.clone());
+    fn follow(self: &Arc<Self>, sentinel: Endpoint) {
+        let following = follow(Arc::clone(self), sentinel);
         self.shared.engine.spawn_service(following);
-    }
-
-    /// When to query the Sentinels.
-    pub(super) fn wanted(&self) -> watch::Receiver<Moment> {
-        self.wanted.subscribe()
-    }
-
-    /// Handles the report of a Sentinel.
-    pub(super) fn reported(&self, sentinel: Arc<str>, report: SentinelReport) {
-        self.reports
-            .send_modify(|reports| reports.add(sentinel, report));
     }
 
     fn want(&self, since: Moment) {
@@ -164,15 +154,14 @@ impl Master {
     }
 
     async fn ask(self: Arc<Self>) -> Result<Arc<RedisNode>, RedisFailure> {
-        let asking = before(Instant::now() + self.patience(), self.ask_all()).await;
-        asking.unwrap_or_else(|| Err(no_master(&self.name)))
-    }
-
-    async fn ask_all(&self) -> Result<Arc<RedisNode>, RedisFailure> {
-        let (endpoint, _) = self.elected().await?;
-        // Reports about other servers do not count if this one is not a master yet, or is none any more:
-        // by a later request the Sentinels agree.
-        self.verify(endpoint).await
+        let asking = async {
+            let (endpoint, _) = self.elected().await?;
+            // Reports about other servers do not count if this one is not a master yet, or is none any more:
+            // by a later request the Sentinels agree.
+            self.verify(endpoint).await
+        };
+        let asked = before(Instant::now() + self.patience(), asking).await;
+        asked.unwrap_or_else(|| Err(no_master(&self.name)))
     }
 
     /// The address that a majority of the Sentinels names, or most of those that reply in time, and whether
@@ -223,33 +212,24 @@ impl Master {
 
     /// Connects to the reported master; the connection checks its role.
     async fn verify(&self, endpoint: Endpoint) -> Result<Arc<RedisNode>, RedisFailure> {
-        let node = match self.known(&endpoint) {
-            Some(node) => node,
-            None => {
+        let last = locked(&self.last).clone();
+        let node = match last {
+            Some((known, node)) if known == endpoint => node,
+            _ => {
                 let connector = self.to_masters.to(&endpoint)?;
                 Arc::new(RedisNode::new(connector, Arc::clone(&self.shared)))
             }
         };
         node.open().await?;
-        self.adopt(endpoint, &node);
-        Ok(node)
-    }
-
-    fn known(&self, endpoint: &Endpoint) -> Option<Arc<RedisNode>> {
-        let last = locked(&self.last);
-        let same = last.as_ref().filter(|(known, _)| known == endpoint);
-        same.map(|(_, node)| Arc::clone(node))
-    }
-
-    fn adopt(&self, endpoint: Endpoint, node: &Arc<RedisNode>) {
-        let old = locked(&self.last).replace((endpoint, Arc::clone(node)));
+        let old = locked(&self.last).replace((endpoint, Arc::clone(&node)));
         if let Some((_, old)) = old
-            && !Arc::ptr_eq(&old, node)
+            && !Arc::ptr_eq(&old, &node)
         {
             tracing::debug!(old = %old.server(), new = %node.server(), "another master");
             old.hang_up();
             self.shared.events.on_failover();
         }
+        Ok(node)
     }
 
     pub(super) fn followed(&self) -> MutexGuard<'_, KnownSentinels> {

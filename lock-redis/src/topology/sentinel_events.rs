@@ -6,7 +6,7 @@ use futures_util::TryFutureExt as _;
 use polylock_core::engine::Moment;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, Value, from_redis_value};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::sentinel::Master;
@@ -14,26 +14,15 @@ use super::sentinel_reports::{MasterState, SentinelReport};
 use crate::config::Endpoint;
 use crate::error::{RedisFailure, Refusal};
 
-/// The source of a Sentinel's address.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Following {
-    Configured,
-    /// Another Sentinel.
-    Discovered,
-}
-
 /// Listens to one Sentinel while the topology exists, so that an idle client notices a failover. Queries
 /// its view of the master on request.
-pub(super) async fn follow(
-    master: Arc<Master>,
-    sentinel: Endpoint,
-    how: Following,
-    mut end: watch::Receiver<()>,
-) {
+pub(super) async fn follow(master: Arc<Master>, sentinel: Endpoint) {
+    let mut end = master.end.clone();
+    let is_discovered = !master.sentinels.contains(&sentinel);
     let following = async {
         let mut failures = 0;
         loop {
-            match listen(&master, &sentinel, how).await {
+            match listen(&master, &sentinel, is_discovered).await {
                 Ok(Ended::Twice) => return master.followed().remove(&sentinel),
                 Ok(Ended::Closed) => failures = 0,
                 Err(failure) => {
@@ -42,7 +31,7 @@ pub(super) async fn follow(
                     master.followed().lose(&sentinel);
                 }
             }
-            if how == Following::Discovered && failures >= MAX_FAILURES {
+            if is_discovered && failures >= MAX_FAILURES {
                 // Sentinels remember moved Sentinels forever. One that returns is discovered again.
                 let now = master.shared.engine.now();
                 return master.followed().give_up(&sentinel, now);
@@ -77,10 +66,10 @@ enum Ended {
 async fn listen(
     master: &Arc<Master>,
     sentinel: &Endpoint,
-    how: Following,
+    is_discovered: bool,
 ) -> Result<Ended, RedisFailure> {
     let connector = master.to_sentinels.to(sentinel)?;
-    let mut wanted = master.wanted();
+    let mut wanted = master.wanted.subscribe();
     let (sender, mut pushes) = mpsc::unbounded_channel::<PushInfo>();
     let within = master.shared.connect_timeout;
     let opened = connector
@@ -95,12 +84,12 @@ async fn listen(
     let identity = identity(&mut connection).map_err(broken);
     let identity = connector.in_time(within, identity).await?;
     // Without an identity, one Sentinel could count for two under two names.
-    if identity.is_none() && how == Following::Discovered {
+    if identity.is_none() && is_discovered {
         return Err(RedisFailure::silent(&connector.server, within, false));
     }
     if let Some(identity) = &identity
         && master.followed().identify(sentinel, identity)
-        && how == Following::Discovered
+        && is_discovered
     {
         return Ok(Ended::Twice);
     }
@@ -121,7 +110,8 @@ async fn listen(
             };
             let is_due = discovered.is_none_or(|last| now.since(last) >= DISCOVERY_INTERVAL);
             let has_more = is_due && said.sentinels > master.followed().count();
-            master.reported(Arc::clone(&own), said);
+            let reports = &master.reports;
+            reports.send_modify(|reports| reports.add(Arc::clone(&own), said));
             notice(master, &endpoint).await;
             if has_more && identity.is_some() {
                 discovered = Some(now);
