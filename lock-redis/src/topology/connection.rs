@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::connector::Connector;
-use super::context::ConnectionContext;
+use super::context::{ConnectionContext, Hearing};
 use super::driver::SocketState;
 use super::on_demand::OnDemand;
 use super::unanswered::Unanswered;
@@ -37,13 +37,6 @@ struct RedisSocket {
     pushes: bool,
     hearing: Hearing,
     life: Arc<SocketState>,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Hearing {
-    Denied,
-    NotAsked,
-    Subscribed,
 }
 
 impl RedisConnection {
@@ -184,7 +177,7 @@ impl RedisConnection {
             life,
         };
         // First, because waiters may already rely on the channel.
-        if self.shared.subscriber() == Some(self.runtime.id()) {
+        if self.is_subscriber() {
             socket.hearing = self.subscribe(&mut socket).await?;
         }
         Ok(socket)
@@ -223,14 +216,13 @@ impl RedisConnection {
 
     async fn subscribe(&self, socket: &mut RedisSocket) -> Result<Hearing, RedisFailure> {
         let RedisSocket { redis, pushes, .. } = socket;
-        match self
-            .shared
-            .subscribe(&self.connector, redis, *pushes)
-            .await?
-        {
-            true => Ok(Hearing::Subscribed),
-            false => Ok(Hearing::Denied),
-        }
+        let (connector, pushes) = (&self.connector, *pushes);
+        self.shared.subscribe(connector, redis, pushes).await
+    }
+
+    /// Whether the connections of this runtime subscribe when they are made.
+    fn is_subscriber(&self) -> bool {
+        self.shared.subscriber.get() == Some(&self.runtime.id())
     }
 
     fn close(&self, number: u64) {
@@ -245,8 +237,7 @@ impl RedisConnection {
         }
         // A user that may subscribe but not publish receives messages about broken locks. A connection may
         // end while it subscribes.
-        let is_subscribing = || self.shared.subscriber() == Some(self.runtime.id());
-        if socket.pushes && (socket.hearing != Hearing::NotAsked || is_subscribing()) {
+        if socket.pushes && (socket.hearing != Hearing::NotAsked || self.is_subscriber()) {
             self.shared.events.on_gap();
         }
     }

@@ -26,10 +26,19 @@ pub(super) struct ConnectionContext {
     pub(super) connect_timeout: Duration,
     pub(super) push: bool,
     /// The same on every server, so that a queue that moves keeps its waiters.
-    channel: Arc<str>,
-    /// The runtime whose connections subscribe to the channel: the first one that requested it.
-    subscriber: OnceLock<Id>,
+    pub(super) channel: Arc<str>,
+    /// The runtime whose connections subscribe to the channel, whatever server is used next: the first one
+    /// that requested it.
+    pub(super) subscriber: OnceLock<Id>,
     has_warned: AtomicBool,
+}
+
+/// Whether a connection is subscribed to the channels of the client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Hearing {
+    Denied,
+    NotAsked,
+    Subscribed,
 }
 
 impl ConnectionContext {
@@ -60,18 +69,17 @@ impl ConnectionContext {
         self.engine.jitter(low, high)
     }
 
-    /// Subscribes a connection to the channels of this client; false, with a warning, if that is
-    /// impossible.
+    /// Subscribes a connection to the channels of this client; warns if that is impossible.
     pub(super) async fn subscribe(
         &self,
         connector: &Connector,
         connection: &mut MultiplexedConnection,
         pushes: bool,
-    ) -> Result<bool, RedisFailure> {
+    ) -> Result<Hearing, RedisFailure> {
         let server = &connector.server;
         if !pushes {
             self.warn_of_silence(server, "RESP2 cannot push");
-            return Ok(false);
+            return Ok(Hearing::Denied);
         }
         // Scripts publish with the rights of their user, and cannot detect a missing right.
         let attempt = async {
@@ -81,7 +89,7 @@ impl ConnectionContext {
             publish.query_async::<()>(connection).await
         };
         let Err(error) = attempt.await else {
-            return Ok(true);
+            return Ok(Hearing::Subscribed);
         };
         let reply = match ServerError::try_from(error) {
             Ok(reply) => reply,
@@ -96,7 +104,7 @@ impl ConnectionContext {
             _ => "the server refuses SUBSCRIBE or PUBLISH",
         };
         self.warn_of_silence(server, why);
-        Ok(false)
+        Ok(Hearing::Denied)
     }
 
     fn warn_of_silence(&self, server: &str, why: &str) {
@@ -107,18 +115,5 @@ impl ConnectionContext {
                 "waiters are not notified and ask again and again"
             );
         }
-    }
-
-    pub(super) fn channel(&self) -> &Arc<str> {
-        &self.channel
-    }
-
-    /// Makes the connections of a runtime subscribe to the channel, whatever server is used next.
-    pub(super) fn subscribe_on(&self, runtime: Id) {
-        self.subscriber.get_or_init(|| runtime);
-    }
-
-    pub(super) fn subscriber(&self) -> Option<Id> {
-        self.subscriber.get().copied()
     }
 }

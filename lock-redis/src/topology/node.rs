@@ -235,12 +235,12 @@ impl RedisNode {
         if !self.shared.push {
             return Ok(None);
         }
-        self.shared.subscribe_on(Handle::current().id());
-        let listens = match self.subscriber() {
-            Some(connection) => connection.listen(deadline).await?,
-            None => self.connection(Use::Calls).listen(deadline).await?,
-        };
-        Ok(listens.then(|| Arc::clone(self.shared.channel())))
+        let subscriber = &self.shared.subscriber;
+        subscriber.get_or_init(|| Handle::current().id());
+        let connection = self.subscriber();
+        let connection = connection.unwrap_or_else(|| self.connection(Use::Calls));
+        let listens = connection.listen(deadline).await?;
+        Ok(listens.then(|| Arc::clone(&self.shared.channel)))
     }
 
     /// The channel, if it is subscribed already.
@@ -248,11 +248,11 @@ impl RedisNode {
         let is_heard = self
             .subscriber()
             .is_some_and(|connection| connection.is_heard());
-        is_heard.then(|| Arc::clone(self.shared.channel()))
+        is_heard.then(|| Arc::clone(&self.shared.channel))
     }
 
     fn subscriber(&self) -> Option<Arc<RedisConnection>> {
-        self.known((self.shared.subscriber()?, Use::Calls))
+        self.known((*self.shared.subscriber.get()?, Use::Calls))
     }
 
     /// Closes the connections; the next call makes others.

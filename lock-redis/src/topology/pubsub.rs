@@ -7,7 +7,7 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::context::ConnectionContext;
+use super::context::{ConnectionContext, Hearing};
 use super::map::{Map, silent};
 use crate::config::Endpoint;
 use crate::error::RedisFailure;
@@ -45,7 +45,7 @@ impl PubSub {
     pub(super) fn subscribed(&self) -> Option<Arc<str>> {
         let Search { shared, state, .. } = &self.search;
         let listens = matches!(*state.borrow(), PubSubState::Listening);
-        listens.then(|| Arc::clone(shared.channel()))
+        listens.then(|| Arc::clone(&shared.channel))
     }
 
     pub(super) async fn channel(
@@ -70,7 +70,7 @@ impl PubSub {
         match before(deadline, settled).await {
             Some(Ok(state)) => match &*state {
                 PubSubState::Denied => Ok(None),
-                PubSubState::Listening => Ok(Some(Arc::clone(shared.channel()))),
+                PubSubState::Listening => Ok(Some(Arc::clone(&shared.channel))),
                 PubSubState::Searching(why) => Err(why.clone().unwrap_or_else(|| silent(shared))),
             },
             None | Some(Err(_)) => Err(silent(shared)),
@@ -117,14 +117,14 @@ impl Search {
         let opening = connector.open(self.pushed(&over), None);
         let (mut connection, pushes) = connector.in_time(within, opening).await?;
         let subscribing = self.shared.subscribe(&connector, &mut connection, pushes);
-        let is_told = connector.in_time(within, subscribing).await?;
+        let hearing = connector.in_time(within, subscribing).await?;
         if !pushes {
             return Ok(false);
         }
         // A user that may subscribe but not publish still receives messages about broken locks.
-        self.set(match is_told {
-            true => PubSubState::Listening,
-            false => PubSubState::Denied,
+        self.set(match hearing {
+            Hearing::Subscribed => PubSubState::Listening,
+            Hearing::Denied | Hearing::NotAsked => PubSubState::Denied,
         });
         // Only now: a break before this shows in a renewal, and a later one is published.
         self.shared.events.on_gap();
