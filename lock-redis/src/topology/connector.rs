@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::driver::{self, SocketState};
 #[cfg(feature = "tls")]
-use super::tls::RedisCertificates;
+use super::tls;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{RedisCause, RedisFailure, Refusal};
 
@@ -19,7 +19,7 @@ use crate::error::{RedisCause, RedisFailure, Refusal};
 #[derive(Clone, Debug)]
 pub(super) struct Connectors {
     #[cfg(feature = "tls")]
-    certificates: Option<RedisCertificates>,
+    certificates: Option<redis::TlsCertificates>,
     /// Of the application's client.
     address: Option<ConnectionAddr>,
     login: LoginSource,
@@ -37,11 +37,7 @@ impl Connectors {
             return Err(RedisCause::Config(message.to_owned()).into());
         }
         #[cfg(feature = "tls")]
-        let certificates = config
-            .tls
-            .as_ref()
-            .map(RedisCertificates::read)
-            .transpose()?;
+        let certificates = config.tls.as_ref().map(tls::certificates).transpose()?;
         Ok(Self {
             #[cfg(feature = "tls")]
             certificates,
@@ -109,16 +105,18 @@ impl Connectors {
             redis = redis.set_password(password);
         }
         let wrong = |error: RedisError| RedisCause::Config(error.to_string());
-        let address = self.address.clone();
+        let address = self.address.clone().unwrap_or_else(|| match endpoint {
+            Endpoint::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
+            Endpoint::Unix(path) => ConnectionAddr::Unix(path.clone()),
+        });
         let info = address
-            .unwrap_or_else(|| address_of(endpoint))
             .into_connection_info()
             .map_err(wrong)?
             .set_redis_settings(redis)
             .set_tcp_settings(driver::tcp_settings(self.timeout));
         #[cfg(feature = "tls")]
-        if let (Endpoint::Tcp { host, port }, Some(tls)) = (endpoint, &self.certificates) {
-            return tls.client(host, *port, info);
+        if let (Endpoint::Tcp { host, port }, Some(known)) = (endpoint, &self.certificates) {
+            return tls::client(known, host, *port, info);
         }
         Ok(Client::open(info).map_err(wrong)?)
     }
@@ -154,30 +152,27 @@ impl Connector {
         life: Option<&Arc<SocketState>>,
     ) -> Result<(MultiplexedConnection, bool), RedisFailure> {
         // The caller limits the time, because its timer may move to another runtime.
-        let settings = || {
-            AsyncConnectionConfig::new()
-                .set_connection_timeout(None)
-                .set_response_timeout(None)
-                .set_pipeline_buffer_size(REQUESTS_IN_LINE)
-        };
+        let settings = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(REQUESTS_IN_LINE);
         let login = self.settings.login.login().await;
         let login = login.map_err(|error| RedisFailure::without_login(&self.server, error))?;
         let client = |protocol| self.settings.client(&self.endpoint, protocol, &login);
+        let unconnected = |error| RedisFailure::unconnected(&self.server, error);
         if self.settings.resp3 {
-            let settings = settings().set_push_sender(pushed);
+            let settings = settings.clone().set_push_sender(pushed);
             let client = client(ProtocolVersion::RESP3)?;
             match driver::connect(&client, settings, self.settings.timeout, life).await {
                 Ok(connection) => return Ok((connection, true)),
                 Err(error) if knows_no_resp3(&error) => {}
-                Err(error) => return Err(RedisFailure::unconnected(&self.server, error)),
+                Err(error) => return Err(unconnected(error)),
             }
         }
-        let settings = settings();
         // For a server that knows no RESP3.
         let client = client(ProtocolVersion::RESP2)?;
         let made = driver::connect(&client, settings, self.settings.timeout, life).await;
-        let connection = made.map_err(|error| RedisFailure::unconnected(&self.server, error))?;
-        Ok((connection, false))
+        Ok((made.map_err(unconnected)?, false))
     }
 
     /// Limits the time for an answer on a connection that is for one task.
@@ -226,13 +221,6 @@ impl Connector {
 
 /// Requests that queue for the socket before callers wait as well.
 const REQUESTS_IN_LINE: usize = 1024;
-
-fn address_of(endpoint: &Endpoint) -> ConnectionAddr {
-    match endpoint {
-        Endpoint::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
-        Endpoint::Unix(path) => ConnectionAddr::Unix(path.clone()),
-    }
-}
 
 /// Servers before 6.0, and proxies that speak only RESP2.
 fn knows_no_resp3(error: &RedisError) -> bool {

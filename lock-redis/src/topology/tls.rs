@@ -1,47 +1,42 @@
 use std::path::Path;
 
 use polylock_core::TlsFiles;
-use redis::{Client, ConnectionAddr, ConnectionInfo, TlsCertificates};
+use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, TlsCertificates};
 
 use crate::error::{RedisCause, RedisFailure};
 
 /// How servers are verified, and the certificate that they get.
-#[derive(Clone, Debug)]
-pub(super) struct RedisCertificates(TlsCertificates);
+pub(super) fn certificates(tls: &TlsFiles) -> Result<TlsCertificates, RedisFailure> {
+    choose_provider();
+    let client_tls = match &tls.identity {
+        None => None,
+        Some((cert, key)) => Some(ClientTlsConfig {
+            client_cert: read(cert)?,
+            client_key: read(key)?,
+        }),
+    };
+    let root_cert = tls.ca.as_deref().map(read).transpose()?;
+    Ok(TlsCertificates {
+        client_tls,
+        root_cert,
+    })
+}
 
-impl RedisCertificates {
-    pub(super) fn read(tls: &TlsFiles) -> Result<Self, RedisFailure> {
-        choose_provider();
-        let client_tls = match &tls.identity {
-            None => None,
-            Some((cert, key)) => Some(redis::ClientTlsConfig {
-                client_cert: read(cert)?,
-                client_key: read(key)?,
-            }),
-        };
-        let root_cert = tls.ca.as_deref().map(read).transpose()?;
-        Ok(Self(TlsCertificates {
-            client_tls,
-            root_cert,
-        }))
-    }
-
-    pub(super) fn client(
-        &self,
-        host: &str,
-        port: u16,
-        info: ConnectionInfo,
-    ) -> Result<Client, RedisFailure> {
-        let address = ConnectionAddr::TcpTls {
-            host: host.to_owned(),
-            port,
-            insecure: false,
-            tls_params: None,
-        };
-        Client::build_with_tls(info.set_addr(address), self.0.clone()).map_err(|error| {
-            RedisCause::Config(format!("the TLS files are of no use: {error}")).into()
-        })
-    }
+pub(super) fn client(
+    certificates: &TlsCertificates,
+    host: &str,
+    port: u16,
+    info: ConnectionInfo,
+) -> Result<Client, RedisFailure> {
+    let address = ConnectionAddr::TcpTls {
+        host: host.to_owned(),
+        port,
+        insecure: false,
+        tls_params: None,
+    };
+    Client::build_with_tls(info.set_addr(address), certificates.clone()).map_err(|error| {
+        RedisCause::Config(format!("the TLS files are of no use: {error}")).into()
+    })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, RedisFailure> {
