@@ -180,15 +180,6 @@ impl RedisFailure {
         }
     }
 
-    /// The provider of the user and the password failed.
-    pub(crate) fn without_login(server: &Arc<str>, error: Error) -> Self {
-        RedisCause::NoLogin {
-            server: Arc::clone(server),
-            source: Arc::new(error),
-        }
-        .into()
-    }
-
     /// No reply came; `sent` says whether the request may have been sent.
     pub(crate) fn silent(server: &Arc<str>, within: Duration, sent: bool) -> Self {
         Self {

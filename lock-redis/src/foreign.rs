@@ -74,31 +74,24 @@ impl Server {
 
 /// The first key that is not part of a lock, and the type of its value.
 fn foreign<'k>(keys: &[&'k [u8]], types: &[&str]) -> Option<(&'k [u8], String)> {
-    let typed = keys.iter().copied().zip(types.iter().copied()).enumerate();
-    let is_none = |at: usize, key: &[u8], of_type: &str| match at % 4 {
-        _ if of_type == "none" => false,
+    let is_foreign = |at: &usize| match (*at, types[*at]) {
+        (_, "none") => false,
         // The lock itself, its counter, its queue, its notes.
-        0 => !["string", "zset"].contains(&of_type),
-        1 if key.ends_with(b":fence") => of_type != "string",
-        3 => of_type != "hash",
-        _ => of_type != "stream",
+        (0, of_type) => !["string", "zset"].contains(&of_type),
+        (1, of_type) if keys[1].ends_with(b":fence") => of_type != "string",
+        (3, of_type) => of_type != "hash",
+        (_, of_type) => of_type != "stream",
     };
-    let other = typed
-        .clone()
-        .find(|(at, (key, of_type))| is_none(*at, key, of_type));
+    let other = (0..keys.len().min(types.len())).find(is_foreign);
     // A sorted set may lack the mark of a lock.
-    let unmarked = || {
-        typed
-            .clone()
-            .find(|(at, (_, kind))| at % 4 == 0 && *kind == "zset")
-    };
-    let (_, (key, of_type)) = other.or_else(unmarked)?;
-    let what = match of_type {
+    let unmarked = || (types.first() == Some(&"zset")).then_some(0);
+    let at = other.or_else(unmarked)?;
+    let what = match types[at] {
         "zset" => "a sorted set".to_owned(),
         "ReJSON-RL" => "a JSON document".to_owned(),
         of_type => format!("a {of_type}"),
     };
-    Some((key, what))
+    Some((keys[at], what))
 }
 
 /// One word of a shell.

@@ -95,11 +95,11 @@ fn read_ticket(value: &Value) -> Option<QueueTicket> {
 
 /// Reads the time of a server that refuses a request as too late, in milliseconds.
 pub(crate) fn late(reply: &Value) -> Option<u64> {
-    match reply {
-        Value::Array(parts) => match parts.as_slice() {
-            [word, Value::Int(now)] if text(word) == Some("late") => u64::try_from(*now).ok(),
-            _ => None,
-        },
+    let Value::Array(parts) = reply else {
+        return None;
+    };
+    match parts.as_slice() {
+        [word, Value::Int(now)] if text(word) == Some("late") => u64::try_from(*now).ok(),
         _ => None,
     }
 }
@@ -120,15 +120,6 @@ fn drawn(reply: &Value) -> Option<u64> {
     let number = Some(number).filter(|number| *number < 1_000)?;
     let token = ms.checked_mul(1_000)?.checked_add(number)?;
     (token > 0).then_some(token)
-}
-
-/// Reads 1 or 0.
-pub(crate) fn flag(reply: &Value) -> Result<bool, RedisFailure> {
-    match reply {
-        Value::Int(1) => Ok(true),
-        Value::Int(0) => Ok(false),
-        _ => Err(strange(reply)),
-    }
 }
 
 /// The state of a lease, or why it is unknown.

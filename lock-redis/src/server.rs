@@ -381,12 +381,12 @@ impl Server {
         keys: &RedisKeys,
         holder: &RedisHolder,
     ) -> Result<Released, RedisFailure> {
-        let done = self.run(&WITHDRAW, keys, &[holder.id()], None).await?;
-        Ok(if reply::flag(&done.value)? {
-            Released::Clean
-        } else {
-            Released::AlreadyLost
-        })
+        let args = [holder.id()];
+        match self.run(&WITHDRAW, keys, &args, None).await?.value {
+            Value::Int(0) => Ok(Released::AlreadyLost),
+            Value::Int(1) => Ok(Released::Clean),
+            reply => Err(reply::strange(&reply)),
+        }
     }
 
     pub(crate) async fn inspect(

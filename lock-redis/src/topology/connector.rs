@@ -157,7 +157,10 @@ impl Connector {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(REQUESTS_IN_LINE);
         let login = self.settings.login.login().await;
-        let login = login.map_err(|error| RedisFailure::without_login(&self.server, error))?;
+        let login = login.map_err(|error| RedisCause::NoLogin {
+            server: Arc::clone(&self.server),
+            source: Arc::new(error),
+        })?;
         let client = |protocol| self.settings.client(&self.endpoint, protocol, &login);
         let unconnected = |error| RedisFailure::unconnected(&self.server, error);
         if self.settings.resp3 {
