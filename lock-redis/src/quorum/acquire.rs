@@ -209,7 +209,7 @@ impl VoteRound {
     async fn count_rest(
         &mut self,
         nodes: &[Arc<QuorumNode>],
-        answers: &mut NodeReplies<Result<Vote, RedisFailure>>,
+        answers: &mut NodeReplies<'_, Result<Vote, RedisFailure>>,
         limit: Duration,
     ) {
         let rest = async {

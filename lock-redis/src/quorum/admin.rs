@@ -34,11 +34,9 @@ impl LockAdmin for QuorumClient {
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
-        let reason: Arc<str> = reason[..reason.floor_char_boundary(MAX_REASON)].into();
-        let seen = self.0.ask_all(|node| {
-            let (key, reason) = (key.clone(), Arc::clone(&reason));
-            async move { node.server.break_all(&key, &reason).await }
-        });
+        let reason = &reason[..reason.floor_char_boundary(MAX_REASON)];
+        let quorum = &self.0;
+        let seen = quorum.ask_all(|node| async move { node.server.break_all(key, reason).await });
         // Nodes that have not replied may keep the holder: only a majority breaks the lock.
         let seen = seen.await.map_err(|e| of(key)(e).with_unknown_outcome())?;
         let broken = merged(key, self.0.len(), &seen);
@@ -98,21 +96,15 @@ fn of(key: &LockKey) -> impl Fn(Error) -> Error {
 
 /// The state of a lock on each node that replies.
 async fn inspect(quorum: &Quorum, key: &LockKey) -> Result<Vec<Option<SeenLock>>> {
-    let seen = quorum.ask_all(|node| {
-        let key = key.clone();
-        async move { node.server.inspect(&key).await }
-    });
+    let seen = quorum.ask_all(|node| async move { node.server.inspect(key).await });
     seen.await
 }
 
 /// The locks of this library under a prefix.
 async fn list(quorum: &Quorum, prefix: &str) -> Result<Vec<LockInfo>> {
     let named = |error: Error| error.with_backend(NAME);
-    let pattern: Arc<[u8]> = pattern(prefix).into();
-    let names = quorum.ask_all(|node| {
-        let pattern = Arc::clone(&pattern);
-        async move { node.server.topology.scan(&pattern).await }
-    });
+    let pattern = &*pattern(prefix);
+    let names = quorum.ask_all(|node| async move { node.server.topology.scan(pattern).await });
     let keys = keys(names.await.map_err(named)?.into_iter().flatten());
     // In order, a limited number at a time.
     let seen = stream::iter(keys).map(|key| async move { (inspect(quorum, &key).await, key) });

@@ -19,11 +19,8 @@ pub(crate) async fn check_health(mut config: RedisConfig) -> Result<Vec<HealthCh
     let quorum = open(&config).map_err(named)?;
     // As in the configuration of quorum nodes.
     config.push = false;
-    let config = Arc::new(config);
-    let answers = quorum.ask(|node| {
-        let config = Arc::clone(&config);
-        async move { check_node(&node, &config).await }
-    });
+    let config = &config;
+    let answers = quorum.ask(|node| async move { check_node(&node, config).await });
     let mut answers: Vec<_> = answers.collect().await;
     answers.sort_by_key(|(number, _)| *number);
     let (mut masters, mut checks, mut failures) = (Vec::new(), Vec::new(), Vec::new());

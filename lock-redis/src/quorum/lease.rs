@@ -88,7 +88,7 @@ impl QuorumAcquisition {
     /// Such a node alone blocks no other client, but would count as failed until its lease expires.
     async fn release_rest(
         self: Arc<Self>,
-        mut answers: NodeReplies<Result<Released, RedisFailure>>,
+        mut answers: NodeReplies<'static, Result<Released, RedisFailure>>,
     ) {
         for backoff in BACKOFFS {
             while answers.next().await.is_some() {}
@@ -102,7 +102,7 @@ impl QuorumAcquisition {
         while answers.next().await.is_some() {}
     }
 
-    fn ask_to_release(self: &Arc<Self>) -> NodeReplies<Result<Released, RedisFailure>> {
+    fn ask_to_release(self: &Arc<Self>) -> NodeReplies<'static, Result<Released, RedisFailure>> {
         let open = self.states.open();
         self.quorum.ask_some(
             |node| open[node],
@@ -215,10 +215,10 @@ impl Lease for QuorumLease {
 
     async fn downgrade(&self) -> Result<()> {
         let Self(this) = self;
-        let mut answers = this.quorum.ask(|node| {
-            let (keys, id, token) = (Arc::clone(&this.keys), this.id, this.tokens.current());
-            async move { node.server.downgrade(&keys, id, token).await }
-        });
+        let (keys, id, token) = (&this.keys, this.id, this.tokens.current());
+        let mut answers = this
+            .quorum
+            .ask(|node| async move { node.server.downgrade(keys, id, token).await });
         let mut votes = Votes::new(this.quorum.len());
         let (mut failures, mut reason) = (Vec::new(), LostReason::Stolen);
         while let Some((_, answer)) = answers.next().await {

@@ -103,7 +103,7 @@ impl Redlock {
     /// A dropped call leaves only connections that close.
     pub async fn connect(config: RedisConfig) -> Result<Self> {
         let quorum = open(&config).map_err(|e| e.with_backend(NAME))?;
-        let reached = reach(&quorum, config).await;
+        let reached = reach(&quorum, &config).await;
         reached.map_err(|error| error.with_backend(NAME))?;
         // Those that have not answered yet as well: their votes may be needed later.
         for node in &quorum.nodes {
@@ -157,12 +157,8 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
 }
 
 /// Waits until a majority replies; with strict checks, until every node has replied or failed.
-async fn reach(quorum: &Quorum, config: RedisConfig) -> Result<()> {
-    let config = Arc::new(config);
-    let mut answers = quorum.ask(|node| {
-        let config = Arc::clone(&config);
-        async move { look_at(&node, &config).await }
-    });
+async fn reach(quorum: &Quorum, config: &RedisConfig) -> Result<()> {
+    let mut answers = quorum.ask(|node| async move { look_at(&node, config).await });
     let mut votes = Votes::new(quorum.len());
     let mut failures = Vec::new();
     while let Some((number, answer)) = answers.next().await {

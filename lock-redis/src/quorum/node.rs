@@ -1,10 +1,9 @@
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use polylock_core::engine::Engine;
 use polylock_core::{Error, ErrorKind, Result};
 use tokio::task::JoinHandle;
@@ -43,10 +42,10 @@ pub(super) struct Quorum {
 /// The replies of nodes to a request, in order of arrival, each with the number of its node.
 ///
 /// All requests have been sent once the first reply arrives. If dropped earlier, some may not be sent.
-pub(super) type NodeReplies<T> = FuturesUnordered<Pin<Box<dyn Future<Output = (usize, T)> + Send>>>;
+pub(super) type NodeReplies<'f, T> = FuturesUnordered<BoxFuture<'f, (usize, T)>>;
 
 /// Waits for the slow nodes.
-pub(super) async fn await_rest<T: 'static>(mut answers: NodeReplies<T>) {
+pub(super) async fn await_rest<T>(mut answers: NodeReplies<'static, T>) {
     while answers.next().await.is_some() {}
 }
 
@@ -59,29 +58,30 @@ impl Quorum {
     ///
     /// The order is always the same: of two competing clients, the first at one node is usually the
     /// first at all nodes.
-    pub(super) fn ask<T, F>(&self, question: impl Fn(Arc<QuorumNode>) -> F) -> NodeReplies<T>
+    pub(super) fn ask<'f, T, F>(
+        &self,
+        question: impl Fn(Arc<QuorumNode>) -> F,
+    ) -> NodeReplies<'f, T>
     where
-        T: 'static,
-        F: Future<Output = T> + Send + 'static,
+        F: Future<Output = T> + Send + 'f,
     {
         self.ask_some(|_| true, question)
     }
 
     /// Asks the nodes whose number is `among`.
-    pub(super) fn ask_some<T, F>(
+    pub(super) fn ask_some<'f, T, F>(
         &self,
         among: impl Fn(usize) -> bool,
         question: impl Fn(Arc<QuorumNode>) -> F,
-    ) -> NodeReplies<T>
+    ) -> NodeReplies<'f, T>
     where
-        T: 'static,
-        F: Future<Output = T> + Send + 'static,
+        F: Future<Output = T> + Send + 'f,
     {
         let nodes = self.nodes.iter().enumerate();
         let asked = nodes.filter(|(number, _)| among(*number));
         let answers = asked.map(|(number, node)| {
             let answer = question(Arc::clone(node));
-            Box::pin(async move { (number, answer.await) }) as Pin<Box<_>>
+            async move { (number, answer.await) }.boxed()
         });
         answers.collect()
     }
@@ -92,8 +92,7 @@ impl Quorum {
         question: impl Fn(Arc<QuorumNode>) -> F,
     ) -> Result<Vec<T>>
     where
-        T: 'static,
-        F: Future<Output = Result<T, RedisFailure>> + Send + 'static,
+        F: Future<Output = Result<T, RedisFailure>> + Send,
     {
         let (mut answered, mut failures) = (Vec::new(), Vec::new());
         let mut answers = self.ask(question);

@@ -3,7 +3,6 @@
 //! The largest token counts, and for the same token the largest version. A write picks a version larger
 //! than any that a majority knows, so that of two consecutive writes every majority shows the later one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -18,11 +17,8 @@ use crate::record::{StoredRecord, WriteReply};
 
 /// The newest record that the nodes know; a majority has to reply.
 pub(super) async fn newest(quorum: &Quorum, key: &LockKey) -> Result<Option<StoredRecord>> {
-    let at: Arc<[u8]> = RedisKeys::record(key)?.into();
-    let found = quorum.ask_all(|node| {
-        let at = Arc::clone(&at);
-        async move { node.server.record(&at).await }
-    });
+    let at = &*RedisKeys::record(key)?;
+    let found = quorum.ask_all(|node| async move { node.server.record(at).await });
     let found = found.await?.into_iter().flatten();
     Ok(found.max_by_key(|stored| (stored.record.token, stored.version)))
 }
@@ -35,15 +31,13 @@ pub(super) async fn write(
     keep: Duration,
 ) -> Result<bool> {
     record.check()?;
-    let at: Arc<[u8]> = RedisKeys::record(key)?.into();
+    let at = &*RedisKeys::record(key)?;
     let mut above = newest(quorum, key).await?.map_or(0, |last| last.version);
     for _ in 0..Record::MAX_WRITES {
         let (record, version) = (record.clone(), Record::version_above(above));
-        let stored = Arc::new(StoredRecord { record, version });
-        let mut answers = quorum.ask(|node| {
-            let (at, stored) = (Arc::clone(&at), Arc::clone(&stored));
-            async move { node.server.write_version(&at, &stored, keep).await }
-        });
+        let stored = &StoredRecord { record, version };
+        let mut answers =
+            quorum.ask(|node| async move { node.server.write_version(at, stored, keep).await });
         let (mut votes, mut failures) = (Votes::new(quorum.len()), Vec::new());
         while let Some((_, answer)) = answers.next().await {
             votes.add(match answer {

@@ -5,7 +5,6 @@
 //! majority shares a node with this one, and that node draws a larger token. If the nodes grant the
 //! number that the client proposes, no second round trip is needed.
 
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
@@ -87,10 +86,7 @@ impl QuorumAcquisition {
     /// # Cancel safety
     ///
     /// Some nodes may continue to count from a larger number.
-    pub(super) async fn agree(
-        self: &Arc<Self>,
-        mut agreement: Agreement,
-    ) -> Result<Option<FencingToken>> {
+    pub(super) async fn agree(&self, mut agreement: Agreement) -> Result<Option<FencingToken>> {
         for _ in 0..MAX_ROUNDS {
             let token = agreement.token;
             if agreement.is_reached() {
@@ -98,10 +94,7 @@ impl QuorumAcquisition {
             }
             let mut answers = self.quorum.ask_some(
                 |node| agreement.is_behind(node),
-                |node| {
-                    let of = Arc::clone(self);
-                    async move { node.raise(&of, token).await }
-                },
+                |node| async move { node.raise(self, token).await },
             );
             let (mut lost, mut failures) = (0, Vec::new());
             while !agreement.is_reached()

@@ -34,9 +34,8 @@ pub(super) fn client(
         insecure: false,
         tls_params: None,
     };
-    Client::build_with_tls(info.set_addr(address), certificates.clone()).map_err(|error| {
-        RedisCause::Config(format!("the TLS files are of no use: {error}")).into()
-    })
+    Client::build_with_tls(info.set_addr(address), certificates.clone())
+        .map_err(|error| RedisCause::Config(format!("the TLS files are of no use: {error}")).into())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, RedisFailure> {
