@@ -134,12 +134,8 @@ impl RedisClient {
         let within = budget.for_confirmation(self.server.timeout);
         match self.server.confirm_master(held, MAX_AGE, within).await {
             Ok(()) => budget.contended(),
-            Err(failure) => {
-                let outcome_unknown = lease.is_under_way();
-                let failure = RedisFailure {
-                    outcome_unknown,
-                    ..failure
-                };
+            Err(mut failure) => {
+                failure.outcome_unknown = lease.is_under_way();
                 failure.into()
             }
         }

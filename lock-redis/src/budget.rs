@@ -55,12 +55,9 @@ impl RedisBudget {
 
     /// Max time for the confirmation of a reply that the lock is held, which a waiter asks for after its deadline.
     pub(crate) fn for_confirmation(&self, timeout: Duration) -> Duration {
-        match self.deadline.filter(|_| self.waits()) {
-            Some(deadline) => {
-                let until = deadline + REPLY_GRACE;
-                timeout.min(until.saturating_duration_since(Instant::now()))
-            }
-            None => timeout,
+        match self.waits() {
+            true => self.with_grace().left(timeout),
+            false => timeout,
         }
     }
 

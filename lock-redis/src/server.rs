@@ -217,10 +217,9 @@ impl Server {
             ttl: claim.ttl,
         };
         let call = Call {
-            kind,
             wait: self.replicas,
-            batch: None,
             unanswered: Some(unanswered),
+            ..Call::of(kind)
         };
         let done = self.topology.call(call).await?;
         let taken = reply::taken(&done.value, claim.holder.id());

@@ -110,21 +110,12 @@ impl QuorumNode {
             Some(run) => (Arc::clone(&run.run_id), run.age(now)),
             None => ("".into(), Duration::ZERO),
         };
-        let (run, age) = self.ask_for_age(&run, age).await?;
-        self.saw(&run, age);
-        Ok(())
-    }
-
-    async fn ask_for_age(
-        &self,
-        run: &str,
-        age: Duration,
-    ) -> Result<(String, Duration), RedisFailure> {
         let age = age.as_millis().to_string();
         let (keys, args) = ([AGE_KEY.as_bytes()], [run.as_bytes(), age.as_bytes()]);
         let call = Call::script(&AGE, &keys, &args);
-        let reply = self.server.topology.call(call).await?.value;
-        run_and_age(&reply)
+        let (run, age) = run_and_age(&self.server.topology.call(call).await?.value)?;
+        self.saw(&run, age);
+        Ok(())
     }
 
     /// Compares ages periodically until the node is old enough, so that short-lived clients do not have

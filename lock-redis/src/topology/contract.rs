@@ -64,14 +64,19 @@ impl CallKind<'_> {
 }
 
 impl<'a> Call<'a> {
-    /// Sends a plain command, and waits for no replica.
-    pub(crate) fn plain(key: &'a [u8], command: &'a Cmd) -> Self {
+    /// Waits for no replica.
+    pub(crate) fn of(kind: CallKind<'a>) -> Self {
         Self {
-            kind: CallKind::Plain { key, command },
+            kind,
             wait: None,
             batch: None,
             unanswered: None,
         }
+    }
+
+    /// Sends a plain command, and waits for no replica.
+    pub(crate) fn plain(key: &'a [u8], command: &'a Cmd) -> Self {
+        Self::of(CallKind::Plain { key, command })
     }
 
     /// Runs a script, and waits for no replica.
@@ -80,12 +85,7 @@ impl<'a> Call<'a> {
         keys: &'a [&'a [u8]],
         args: &'a [&'a [u8]],
     ) -> Self {
-        Self {
-            kind: CallKind::Script { script, keys, args },
-            wait: None,
-            batch: None,
-            unanswered: None,
-        }
+        Self::of(CallKind::Script { script, keys, args })
     }
 }
 
