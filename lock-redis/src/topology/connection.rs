@@ -56,6 +56,10 @@ impl RedisConnection {
         }
     }
 
+    pub(super) fn server(&self) -> &Arc<str> {
+        &self.connector.server
+    }
+
     /// Connects, unless there is a connection.
     pub(super) async fn ready(self: &Arc<Self>, deadline: Instant) -> Result<(), RedisFailure> {
         self.socket(deadline).await.map(drop)

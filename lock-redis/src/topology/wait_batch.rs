@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -21,11 +22,11 @@ use polylock_core::engine::before;
 /// The first call to a server sends those that have joined. So all calls must end at the same time: if the first one
 /// is dropped, the outcome of the others is unknown.
 #[derive(Default)]
-pub(crate) struct WaitBatch(Mutex<Vec<OpenBatch>>);
+pub(crate) struct WaitBatch(Mutex<HashMap<Arc<str>, OpenBatch>>);
 
-/// What will be sent on a connection.
+/// What will be sent to a server.
+#[derive(Default)]
 struct OpenBatch {
-    connection: Arc<RedisConnection>,
     requests: Pipeline,
     /// How many requests each call has, and where their replies go.
     calls: Vec<(usize, BatchReplySender)>,
@@ -43,7 +44,7 @@ impl WaitBatch {
         deadline: Instant,
     ) -> Result<Vec<Value>, RedisFailure> {
         let (reply, replies) = oneshot::channel();
-        if self.join(connection, requests, reply) {
+        if self.join(connection.server(), requests, reply) {
             // The task polls its other calls first.
             yield_now().await;
             self.send(connection, wait, deadline).await;
@@ -56,36 +57,20 @@ impl WaitBatch {
         }
     }
 
-    /// Adds a call; true if it is the first one on this connection.
-    fn join(
-        &self,
-        connection: &Arc<RedisConnection>,
-        requests: &Pipeline,
-        reply: BatchReplySender,
-    ) -> bool {
+    /// Adds a call; true if it is the first one to this server.
+    fn join(&self, server: &Arc<str>, requests: &Pipeline, reply: BatchReplySender) -> bool {
         let mut open = locked(&self.0);
-        let known = open
-            .iter()
-            .position(|batch| Arc::ptr_eq(&batch.connection, connection));
-        let at = known.unwrap_or_else(|| {
-            open.push(OpenBatch {
-                connection: Arc::clone(connection),
-                requests: Pipeline::new(),
-                calls: Vec::new(),
-            });
-            open.len() - 1
-        });
-        let batch = &mut open[at];
+        let batch = open.entry(Arc::clone(server)).or_default();
         for request in requests.cmd_iter() {
             batch.requests.add_command(request.clone());
         }
         batch.calls.push((requests.len(), reply));
-        known.is_none()
+        batch.calls.len() == 1
     }
 
-    /// Sends what has joined. Later calls on this connection start another batch.
+    /// Sends what has joined. Later calls to this server start another batch.
     async fn send(&self, connection: &Arc<RedisConnection>, wait: ReplicaWait, deadline: Instant) {
-        let Some(mut batch) = self.close(connection) else {
+        let Some(mut batch) = locked(&self.0).remove(connection.server()) else {
             return;
         };
         batch.requests.add_command(request::wait(wait));
@@ -101,13 +86,6 @@ impl WaitBatch {
             // A call that has ended needs none.
             reply.send(own).ok();
         }
-    }
-
-    fn close(&self, connection: &Arc<RedisConnection>) -> Option<OpenBatch> {
-        let mut open = locked(&self.0);
-        let is_its = |batch: &OpenBatch| Arc::ptr_eq(&batch.connection, connection);
-        let at = open.iter().position(is_its)?;
-        Some(open.swap_remove(at))
     }
 }
 
