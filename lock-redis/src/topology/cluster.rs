@@ -95,7 +95,7 @@ fn endpoint(text: &str, asked: &str) -> Option<Endpoint> {
 #[async_trait]
 impl Topology for Cluster {
     async fn open(&self) -> Result<(), RedisFailure> {
-        let deadline = Instant::now() + self.shared.connect_timeout + self.shared.timeout;
+        let deadline = self.shared.connect_deadline();
         self.map.slots(deadline).await.map(drop)
     }
 

@@ -63,6 +63,11 @@ impl ConnectionContext {
         Instant::now() + self.timeout
     }
 
+    /// The deadline of a request that may have to connect first.
+    pub(super) fn connect_deadline(&self) -> Instant {
+        self.deadline() + self.connect_timeout
+    }
+
     /// Backoff after a failed attempt to connect.
     pub(super) fn pause(&self) -> Duration {
         let (low, high) = (Duration::from_millis(20), Duration::from_millis(100));

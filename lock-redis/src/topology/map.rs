@@ -98,15 +98,15 @@ impl Map {
     }
 
     async fn ask(self: Arc<Self>) -> Result<Arc<Slots>, RedisFailure> {
-        let until = Instant::now() + self.shared.connect_timeout + self.shared.timeout;
-        let asking = before(until, self.ask_all()).await;
-        let slots = asking.unwrap_or_else(|| Err(silent(&self.shared)))?;
+        let found = before(self.shared.connect_deadline(), self.ask_all()).await;
+        let found = found.flatten();
+        let slots = Arc::new(found.unwrap_or_else(|| Err(silent(&self.shared)))?);
         self.adopt(&slots);
         Ok(slots)
     }
 
     /// Queries all known nodes at once, and uses the first reply.
-    async fn ask_all(&self) -> Result<Arc<Slots>, RedisFailure> {
+    async fn ask_all(&self) -> Option<Result<Slots, RedisFailure>> {
         let candidates = self.candidates();
         let down = locked(&self.known).down.take();
         let down = down.as_deref();
@@ -117,10 +117,7 @@ impl Map {
         });
         let asked: FuturesUnordered<_> = asked.collect();
         // A caller needs the rest of its timeout for the request itself.
-        match first_map(asked, self.shared.timeout / 4).await {
-            Some(answer) => answer.map(Arc::new),
-            None => Err(silent(&self.shared)),
-        }
+        first_map(asked, self.shared.timeout / 4).await
     }
 
     async fn ask_one(&self, endpoint: &Endpoint) -> Result<Slots, RedisFailure> {
@@ -145,16 +142,10 @@ impl Map {
     fn adopt(&self, slots: &Arc<Slots>) {
         let mut known = locked(&self.known);
         let old = known.slots.replace(Arc::clone(slots));
-        let mut gone = Vec::new();
-        known.nodes.retain(|endpoint, node| {
-            let stays = slots.masters().contains(endpoint);
-            if !stays {
-                gone.push(Arc::clone(node));
-            }
-            stays
-        });
+        let is_gone = |endpoint: &Endpoint, _: &mut _| !slots.masters().contains(endpoint);
+        let gone: Vec<_> = known.nodes.extract_if(is_gone).collect();
         drop(known);
-        for node in gone {
+        for (_, node) in gone {
             node.hang_up();
         }
         if old.is_some_and(|old| slots.lacks_one_of(&old)) {

@@ -57,8 +57,7 @@ impl RedisNode {
     /// Connects, unless there is a connection.
     pub(super) async fn open(&self) -> Result<(), RedisFailure> {
         // The attempt ends by itself with a reason; this limit is for a caller that waits for its turn.
-        let within = self.shared.connect_timeout + self.shared.timeout;
-        let deadline = Instant::now() + within;
+        let deadline = self.shared.connect_deadline();
         self.connection(Use::Calls).ready(deadline).await
     }
 

@@ -1,5 +1,4 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::aio::SendError;
@@ -18,9 +17,8 @@ use polylock_core::engine::before;
 #[derive(Debug)]
 pub(super) struct PubSub {
     search: Search,
-    has_begun: AtomicBool,
-    /// Ends the search.
-    end: watch::Sender<()>,
+    /// Ends the search, if it has begun.
+    end: OnceLock<watch::Sender<()>>,
 }
 
 #[derive(Clone, Debug)]
@@ -37,8 +35,7 @@ impl PubSub {
         let state = Arc::new(watch::Sender::new(PubSubState::Searching(None)));
         Self {
             search: Search { map, shared, state },
-            has_begun: AtomicBool::new(false),
-            end: watch::Sender::new(()),
+            end: OnceLock::new(),
         }
     }
 
@@ -56,15 +53,16 @@ impl PubSub {
         if !shared.push {
             return Ok(None);
         }
-        if !self.has_begun.swap(true, Ordering::SeqCst) {
-            let (search, mut end) = (self.search.clone(), self.end.subscribe());
+        self.end.get_or_init(|| {
+            let (search, (sender, mut end)) = (self.search.clone(), watch::channel(()));
             shared.engine.spawn_service(async move {
                 tokio::select! {
                     () = search.run() => {}
                     _ = end.changed() => {}
                 }
             });
-        }
+            sender
+        });
         let mut state = state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, PubSubState::Searching(None)));
         match before(deadline, settled).await {

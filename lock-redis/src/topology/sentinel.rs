@@ -140,7 +140,7 @@ impl Master {
             old.hang_up();
         }
         // The next caller retries what fails.
-        drop(self.find(Instant::now() + self.patience()).await);
+        drop(self.find(self.shared.connect_deadline()).await);
     }
 
     async fn find(self: &Arc<Self>, deadline: Instant) -> Result<Arc<RedisNode>, RedisFailure> {
@@ -160,7 +160,7 @@ impl Master {
             // by a later request the Sentinels agree.
             self.verify(endpoint).await
         };
-        let asked = before(Instant::now() + self.patience(), asking).await;
+        let asked = before(self.shared.connect_deadline(), asking).await;
         asked.unwrap_or_else(|| Err(no_master(&self.name)))
     }
 
@@ -170,7 +170,7 @@ impl Master {
         let asked = self.sentinels.iter();
         let mut asked: FuturesUnordered<_> = asked.map(|sentinel| self.ask_one(sentinel)).collect();
         let (mut named, mut why) = (Vec::new(), None);
-        let mut until = Instant::now() + self.patience();
+        let mut until = self.shared.connect_deadline();
         // Partitioned Sentinels do not report that they are.
         let grace = self.shared.connect_timeout.min(self.shared.timeout) / 2;
         let all = self.sentinels.len();
@@ -235,11 +235,6 @@ impl Master {
     pub(super) fn followed(&self) -> MutexGuard<'_, KnownSentinels> {
         locked(&self.followed)
     }
-
-    /// Timeout for the replies of the Sentinels and then of a master.
-    fn patience(&self) -> Duration {
-        self.shared.connect_timeout + self.shared.timeout
-    }
 }
 
 /// The master that most replies name, and whether those are a majority of all `sentinels`. In a tie, the
@@ -263,7 +258,7 @@ const REFRESH: Duration = Duration::from_millis(500);
 #[async_trait]
 impl Topology for Sentinel {
     async fn open(&self) -> Result<(), RedisFailure> {
-        let deadline = Instant::now() + self.master.patience();
+        let deadline = self.master.shared.connect_deadline();
         self.master.find(deadline).await.map(drop)
     }
 
@@ -407,7 +402,7 @@ mod tests {
             let node = Arc::clone(&node);
             async move { Ok(node) }
         };
-        let deadline = Instant::now() + master.patience();
+        let deadline = master.shared.connect_deadline();
         let made = master.current.get(spawn, deadline, make).await;
         made.expect("it is there");
         sentinel.channel().await.unwrap().expect("RESP3 pushes");
