@@ -14,7 +14,7 @@ use crate::budget::RedisBudget;
 use crate::error::RedisFailure;
 use crate::lock::RedisClient;
 use crate::reply::QueueTicket;
-use crate::script::BLOCK;
+use crate::script::{BLOCK, RELEASE};
 use crate::server::{Acquisition, ReleaseReply};
 use crate::tokens::RedisTokens;
 use crate::topology::Unanswered;
@@ -107,7 +107,9 @@ impl RedisLease {
         let Acquisition { keys, holder, .. } = self.claim.clone();
         self.client.engine.spawn(async move {
             let server = Arc::clone(&client.server);
-            server.release_behind(unanswered, &keys, &holder).await;
+            let (all, args) = (keys.all(), [holder.id(), b""]);
+            let released = unanswered.run_behind(&RELEASE, &all, &args, server.timeout);
+            released.await;
             client.engine.clone().spawn_service(async move {
                 tokio::time::sleep(client.longest.max(LATE_REQUESTS)).await;
                 drop(server.release(&keys, &holder, None).await);

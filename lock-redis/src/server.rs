@@ -362,18 +362,6 @@ impl Server {
         }
     }
 
-    /// Releases the lock behind a request for it that has no reply, if the connection still works.
-    pub(crate) async fn release_behind(
-        &self,
-        unanswered: Unanswered,
-        keys: &RedisKeys,
-        holder: &RedisHolder,
-    ) {
-        let (keys, args) = (keys.all(), [holder.id(), b""]);
-        let released = unanswered.run_behind(&RELEASE, &keys, &args, self.timeout);
-        released.await;
-    }
-
     /// Withdraws a vote.
     pub(crate) async fn withdraw(
         &self,

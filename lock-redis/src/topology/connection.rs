@@ -1,5 +1,5 @@
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,7 +24,6 @@ pub(super) struct RedisConnection {
     shared: Arc<ConnectionContext>,
     runtime: Handle,
     socket: Arc<OnDemand<RedisSocket>>,
-    made: AtomicU64,
     /// Serializes subscribing on a connection that is open.
     subscribing: tokio::sync::Mutex<()>,
 }
@@ -32,8 +31,6 @@ pub(super) struct RedisConnection {
 #[derive(Clone, Debug)]
 struct RedisSocket {
     redis: MultiplexedConnection,
-    /// Generation number, so that a stale error does not close a newer socket.
-    number: u64,
     pushes: bool,
     hearing: Hearing,
     life: Arc<SocketState>,
@@ -51,7 +48,6 @@ impl RedisConnection {
             connector,
             shared,
             runtime,
-            made: AtomicU64::new(0),
             subscribing: tokio::sync::Mutex::new(()),
         }
     }
@@ -113,11 +109,10 @@ impl RedisConnection {
                 continue;
             };
             if socket.hearing == Hearing::NotAsked {
-                let number = socket.number;
                 let subscribed = before(deadline, self.subscribe(&mut socket)).await;
                 let subscribed = subscribed.unwrap_or_else(|| Err(self.silent(false)));
-                socket.hearing = subscribed.inspect_err(|_| self.close(number))?;
-                let same = |now: &RedisSocket| now.number == number;
+                socket.hearing = subscribed.inspect_err(|_| self.close(&socket.life))?;
+                let same = |now: &RedisSocket| Arc::ptr_eq(&now.life, &socket.life);
                 if !self.socket.change(same, |now| now.hearing = socket.hearing) {
                     continue;
                 }
@@ -134,7 +129,7 @@ impl RedisConnection {
 
     /// Closes the connection, whichever it is.
     pub(super) fn hang_up(&self) {
-        self.closed(self.socket.discard(|_| true));
+        self.close_if(|_| true);
     }
 
     async fn socket(self: &Arc<Self>, deadline: Instant) -> Result<RedisSocket, RedisFailure> {
@@ -142,7 +137,7 @@ impl RedisConnection {
             if !socket.life.is_over.load(Ordering::Relaxed) {
                 return Ok(socket);
             }
-            self.close(socket.number);
+            self.close(&socket.life);
         }
         // Boxed: rarely needed, and would otherwise enlarge the future of every request.
         Box::pin(self.new_socket(deadline)).await
@@ -155,8 +150,7 @@ impl RedisConnection {
             drop(self.runtime.spawn(async move {
                 task.await;
                 // It may have ended before it was stored, and nobody may use it for long.
-                let is_over = |now: &RedisSocket| now.life.is_over.load(Ordering::SeqCst);
-                connection.closed(connection.socket.discard(is_over));
+                connection.close_if(|now| now.life.is_over.load(Ordering::SeqCst));
             }));
         };
         self.socket.get(spawn, deadline, make).await
@@ -169,13 +163,11 @@ impl RedisConnection {
     }
 
     async fn open(self: &Arc<Self>) -> Result<RedisSocket, RedisFailure> {
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
         let life = Arc::<SocketState>::default();
-        let pushed = self.pushed(number, Arc::downgrade(&life));
+        let pushed = self.pushed(Arc::downgrade(&life));
         let (redis, pushes) = self.connector.open(pushed, Some(&life)).await?;
         let mut socket = RedisSocket {
             redis,
-            number,
             pushes,
             hearing: Hearing::NotAsked,
             life,
@@ -190,7 +182,6 @@ impl RedisConnection {
     /// Handles pushed messages, on the task that reads the socket.
     fn pushed(
         self: &Arc<Self>,
-        number: u64,
         life: Weak<SocketState>,
     ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
         let connection: Weak<Self> = Arc::downgrade(self);
@@ -210,7 +201,7 @@ impl RedisConnection {
                 PushKind::Disconnection => {
                     // In this order: the connection may not be stored yet.
                     life.is_over.store(true, Ordering::SeqCst);
-                    connection.close(number);
+                    connection.close(&life);
                 }
                 _ => {}
             }
@@ -229,12 +220,15 @@ impl RedisConnection {
         self.shared.subscriber.get() == Some(&self.runtime.id())
     }
 
-    fn close(&self, number: u64) {
-        self.closed(self.socket.discard(|now| now.number == number));
+    /// Closes this socket; a stale error does not close a newer one.
+    fn close(&self, life: &Arc<SocketState>) {
+        self.close_if(|now| Arc::ptr_eq(&now.life, life));
     }
 
-    fn closed(&self, socket: Option<RedisSocket>) {
-        let Some(socket) = socket else { return };
+    fn close_if(&self, which: impl FnOnce(&RedisSocket) -> bool) {
+        let Some(socket) = self.socket.discard(which) else {
+            return;
+        };
         socket.life.is_over.store(true, Ordering::SeqCst);
         if socket.hearing == Hearing::Subscribed {
             self.shared.events.on_disconnect();
@@ -296,7 +290,7 @@ impl<'a> PendingReply<'a> {
             Some(Err(error)) => RedisFailure::broken(&self.connection.connector.server, error),
             None => self.connection.silent(true),
         };
-        self.connection.close(self.socket.number);
+        self.connection.close(&self.socket.life);
         Err(failure)
     }
 }
@@ -307,7 +301,7 @@ impl Drop for PendingReply<'_> {
         life.under_way.fetch_sub(1, Ordering::Relaxed);
         let is_silent = life.answers.load(Ordering::Relaxed) == self.answers;
         if is_silent && self.since.elapsed() >= SILENCE_LIMIT {
-            self.connection.close(self.socket.number);
+            self.connection.close(life);
         }
         if let Some(unanswered) = self.unanswered {
             unanswered.keep(self.socket.redis.clone(), Arc::clone(life));

@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Value;
@@ -38,14 +38,13 @@ impl Unanswered {
     /// Runs a script behind the request. Does nothing without such a connection, and waits for a reply
     /// at most `within`.
     pub(crate) async fn run_behind(
-        self,
+        &self,
         script: &Script,
         keys: &[&[u8]],
         args: &[&[u8]],
         within: Duration,
     ) {
-        let connection = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let Some((mut redis, _life)) = connection.map(|kept| *kept) else {
+        let Some((mut redis, _life)) = locked(&self.0).take().map(|kept| *kept) else {
             return;
         };
         let run = async {
