@@ -182,11 +182,9 @@ impl RedisFailure {
 
     /// No reply came; `sent` says whether the request may have been sent.
     pub(crate) fn silent(server: &Arc<str>, within: Duration, sent: bool) -> Self {
+        let server = Arc::clone(server);
         Self {
-            cause: RedisCause::Silent {
-                server: Arc::clone(server),
-                within,
-            },
+            cause: RedisCause::Silent { server, within },
             outcome_unknown: sent,
         }
     }
@@ -196,16 +194,17 @@ impl RedisFailure {
         self.cause.kind() == ErrorKind::Unavailable
     }
 
-    /// The target of a cluster redirection: the node that has the slot, or is about to get it.
-    pub(crate) fn redirection(&self) -> Option<&str> {
+    /// The target of a cluster redirection, the node that has the slot or is about to get it, and the server
+    /// that sent it.
+    pub(crate) fn redirection(&self) -> Option<(&str, &str)> {
         match &self.cause {
             RedisCause::Refused {
+                server,
                 refusal: Refusal::Ask | Refusal::Moved,
                 source,
-                ..
             } => {
                 let reply = source.downcast_ref::<ServerError>()?;
-                reply.details()?.split(' ').nth(1)
+                Some((reply.details()?.split(' ').nth(1)?, server))
             }
             _ => None,
         }

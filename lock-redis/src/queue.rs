@@ -396,10 +396,7 @@ impl RedisWaiter {
             beat = beat.min(FIRST_HEARTBEAT);
         }
         let beat = self.jitter(beat);
-        match free_in {
-            Some(free_in) => beat.min(free_in + Duration::from_millis(1)),
-            None => beat,
-        }
+        free_in.map_or(beat, |free_in| beat.min(free_in + Duration::from_millis(1)))
     }
 
     fn jitter(&self, most: Duration) -> Duration {

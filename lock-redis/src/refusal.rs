@@ -262,7 +262,7 @@ mod tests {
     fn a_cluster_refers_to_another_node() {
         let to = |line| {
             let failure = RedisFailure::refused(&"server".into(), reply(line));
-            failure.redirection().map(str::to_owned)
+            failure.redirection().map(|(to, _)| to.to_owned())
         };
         assert_eq!(
             to("MOVED 866 10.0.0.1:7001").as_deref(),

@@ -128,25 +128,20 @@ impl Server {
         Ok(states)
     }
 
-    /// Finds out which of the leases that are lost were broken by an administrator.
+    /// Finds out whether the lease of a call, if it is lost, was broken by an administrator.
     async fn find_broken(
         &self,
         due: &[RenewalRequest],
-        states: &mut [LeaseReply],
+        states: &mut Vec<LeaseReply>,
         within: Duration,
     ) {
         let is_lost = |state: &LeaseReply| matches!(state, Ok(LeaseState::Lost(_)));
-        if !states.iter().any(is_lost) {
-            return;
-        }
-        // A lost lease is not extended.
-        let Ok(Ok(found)) = timeout(within, self.extend(due)).await else {
-            return;
-        };
-        for (state, found) in states.iter_mut().zip(found) {
-            if is_lost(state) && is_lost(&found) {
-                *state = found;
-            }
+        if states.iter().all(is_lost)
+            // A lost lease is not extended.
+            && let Ok(Ok(found)) = timeout(within, self.extend(due)).await
+            && found.iter().all(is_lost)
+        {
+            *states = found;
         }
     }
 

@@ -1,6 +1,6 @@
 use polylock_core::{Error, LockUrl, Login, LoginSource, Params, Result};
 
-use super::{Endpoint, RedisConfig, Servers};
+use super::RedisConfig;
 
 /// The schemes, the canonical one first.
 pub(crate) const SCHEMES: &[&str] = &[
@@ -93,11 +93,11 @@ fn cluster(url: &LockUrl) -> Result<RedisConfig> {
             "a cluster has database 0 only, leave the path out",
         ));
     }
-    Ok(RedisConfig::of(Servers::Cluster(endpoints(url, PORT)?)))
+    Ok(RedisConfig::cluster(hosts(url, PORT)?))
 }
 
 fn sentinel(url: &LockUrl, params: &mut Params<'_>) -> Result<RedisConfig> {
-    let sentinels = endpoints(url, SENTINEL_PORT)?;
+    let sentinels = hosts(url, SENTINEL_PORT)?;
     let path = url.path().trim_start_matches('/');
     let (master, number) = path.split_once('/').unwrap_or((path, ""));
     if master.is_empty() {
@@ -105,8 +105,7 @@ fn sentinel(url: &LockUrl, params: &mut Params<'_>) -> Result<RedisConfig> {
             "there is no master, write redis-sentinel://SENTINEL,SENTINEL/MASTER",
         ));
     }
-    let master = master.to_owned();
-    let config = RedisConfig::of(Servers::Sentinel { sentinels, master });
+    let config = RedisConfig::sentinel(sentinels, master);
     let mut config = config.with_database(database(number)?);
     let username = params.string("sentinel-username");
     let password = params.string("sentinel-password");
@@ -115,7 +114,7 @@ fn sentinel(url: &LockUrl, params: &mut Params<'_>) -> Result<RedisConfig> {
 }
 
 fn quorum(url: &LockUrl, params: &mut Params<'_>) -> Result<RedisConfig> {
-    let config = RedisConfig::of(Servers::Quorum(endpoints(url, PORT)?));
+    let config = RedisConfig::quorum(hosts(url, PORT)?);
     config.masters()?;
     let mut config = config.with_database(database(url.path().trim_start_matches('/'))?);
     if let Some(delay) = params.duration("rejoin-delay")? {
@@ -167,11 +166,9 @@ fn common(params: &mut Params<'_>, mut config: RedisConfig) -> Result<RedisConfi
     Ok(config)
 }
 
-fn endpoints(url: &LockUrl, port: u16) -> Result<Vec<Endpoint>> {
+fn hosts(url: &LockUrl, port: u16) -> Result<impl Iterator<Item = (&str, u16)>> {
     let hosts = url.expect_hosts()?.iter();
-    Ok(hosts
-        .map(|host| Endpoint::tcp(&host.name, host.port_or(port)))
-        .collect())
+    Ok(hosts.map(move |host| (&*host.name, host.port_or(port))))
 }
 
 fn login(
@@ -220,6 +217,7 @@ mod tests {
 
     use polylock_core::ErrorKind;
 
+    use super::super::{Endpoint, Servers};
     use super::*;
 
     fn read(url: &str) -> Result<RedisConfig> {

@@ -52,14 +52,6 @@ impl Cluster {
 /// move.
 const MAX_REDIRECTIONS: u32 = 5;
 
-/// The node to which a refusal refers.
-fn redirection(failure: &RedisFailure) -> Option<Endpoint> {
-    let RedisCause::Refused { server, .. } = &failure.cause else {
-        return None;
-    };
-    endpoint(failure.redirection()?, server)
-}
-
 /// Whether nothing was executed, and a retry may succeed.
 fn may_retry(failure: &RedisFailure) -> bool {
     if failure.outcome_unknown {
@@ -114,7 +106,8 @@ impl Topology for Cluster {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
-            if let Some(to) = redirection(&failure) {
+            let redirection = failure.redirection();
+            if let Some(to) = redirection.and_then(|(to, asked)| endpoint(to, asked)) {
                 if redirections < MAX_REDIRECTIONS {
                     asking = failure.refusal() == Some(Refusal::Ask);
                     if !asking {

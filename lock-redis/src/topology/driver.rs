@@ -102,13 +102,14 @@ async fn drive(
     Ok(connection)
 }
 
-/// For a connection that is driven by the client.
+/// For a connection that is driven by the client. On Linux, data that is not acknowledged for twice the
+/// timeout shows a dead peer.
 pub(super) fn tcp_settings(timeout: Duration) -> TcpSettings {
     let settings = TcpSettings::default()
         .set_nodelay(true)
         .set_keepalive(keepalive());
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    let settings = settings.set_user_timeout(unanswered_for(timeout));
+    let settings = settings.set_user_timeout(2 * timeout);
     settings
 }
 
@@ -117,7 +118,7 @@ fn set_options(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&keepalive())?;
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    socket.set_tcp_user_timeout(Some(unanswered_for(timeout)))?;
+    socket.set_tcp_user_timeout(Some(2 * timeout))?;
     Ok(())
 }
 
@@ -127,10 +128,4 @@ fn keepalive() -> TcpKeepalive {
         .with_time(Duration::from_secs(10))
         .with_interval(Duration::from_secs(5))
         .with_retries(3)
-}
-
-/// On Linux, detects a dead peer by data without an acknowledgment for this long.
-#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-fn unanswered_for(timeout: Duration) -> Duration {
-    timeout * 2
 }
