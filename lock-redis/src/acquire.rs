@@ -61,8 +61,7 @@ impl RedisClient {
 
     /// Requests the messages about broken locks, if that is necessary.
     fn listen(&self) {
-        self.held_leases
-            .listen(0, &self.server.topology, &self.engine);
+        self.held_leases.listen(0, &self.server.topology);
     }
 
     /// One attempt with an id of its own; `None` if its lease ended unnoticed.

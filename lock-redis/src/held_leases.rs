@@ -15,6 +15,7 @@ use crate::topology::Topology;
 /// Leases on one server, or on a majority of several nodes.
 #[derive(Debug)]
 pub(crate) struct HeldRedisLeases {
+    engine: Engine,
     leases: Mutex<KnownLeases>,
     nodes: usize,
     /// Of each node, whether its messages about broken locks were requested: one of the constants below.
@@ -46,6 +47,10 @@ struct GapCheck {
 }
 
 impl GapCheck {
+    fn first(at: Instant) -> Self {
+        Self { at, repeated: 0 }
+    }
+
     /// Min time until the next one. A connection that breaks again and again, such as one to a server
     /// that is too slow or was demoted, would otherwise cause as many renewals.
     fn interval(self) -> Duration {
@@ -81,8 +86,9 @@ struct HeldRedisLease {
 
 impl HeldRedisLeases {
     /// Leases on this many servers.
-    pub(crate) fn on(nodes: usize) -> Self {
+    pub(crate) fn on(nodes: usize, engine: &Engine) -> Self {
         Self {
+            engine: engine.clone(),
             leases: Mutex::default(),
             nodes,
             messages: (0..nodes).map(|_| AtomicU8::new(NOT_REQUESTED)).collect(),
@@ -93,12 +99,7 @@ impl HeldRedisLeases {
     /// Requests the messages of a node about broken locks, in the background and until the node replies.
     /// Called after each grant; only the first one and the next one after an interruption send anything.
     /// Without the messages, the next renewal reports the loss.
-    pub(crate) fn listen(
-        self: &Arc<Self>,
-        node: usize,
-        topology: &Arc<dyn Topology>,
-        engine: &Engine,
-    ) {
+    pub(crate) fn listen(self: &Arc<Self>, node: usize, topology: &Arc<dyn Topology>) {
         let begin = |state| match state {
             NOT_REQUESTED | INTERRUPTED => Some(REQUESTING),
             _ => None,
@@ -111,13 +112,13 @@ impl HeldRedisLeases {
         let mut has_gap = before == INTERRUPTED;
         // Ends with the client.
         let topology = Arc::downgrade(topology);
-        let (held_leases, for_check) = (Arc::clone(self), engine.clone());
-        engine.spawn_service(async move {
+        let held_leases = Arc::clone(self);
+        self.engine.spawn_service(async move {
             while let Some(topology) = topology.upgrade() {
                 if topology.channel().await.is_ok() {
                     // Only now: a break before this shows in a renewal, and a later one is published.
                     if has_gap {
-                        held_leases.check_soon(node, &for_check);
+                        held_leases.check_soon(node);
                     }
                     let end = |state| (state == REQUESTING).then_some(REQUESTED);
                     if held_leases.change_messages(node, end).is_ok() {
@@ -236,7 +237,7 @@ impl HeldRedisLeases {
     }
 
     /// Renews all leases with automatic renewal after messages of a node may have been missed.
-    pub(crate) fn check_after_gap(self: &Arc<Self>, node: usize, engine: &Engine) {
+    pub(crate) fn check_after_gap(self: &Arc<Self>, node: usize) {
         // First: a lease that is attached too late for this check requests the messages again.
         let interrupt = |state| match state {
             REQUESTING => Some(REQUESTING_AGAIN),
@@ -245,12 +246,12 @@ impl HeldRedisLeases {
         };
         // Otherwise it is known.
         self.change_messages(node, interrupt).ok();
-        self.check_soon(node, engine);
+        self.check_soon(node);
     }
 
     /// Renews all leases with automatic renewal: at once, or an interval after the last such check for this
     /// node. The interval grows while gaps keep coming.
-    fn check_soon(self: &Arc<Self>, node: usize, engine: &Engine) {
+    fn check_soon(self: &Arc<Self>, node: usize) {
         if locked(&self.leases).held.is_empty() {
             return;
         }
@@ -264,7 +265,7 @@ impl HeldRedisLeases {
             return;
         }
         let held_leases = Arc::clone(self);
-        engine.spawn_service(async move {
+        self.engine.spawn_service(async move {
             tokio::time::sleep(pause).await;
             held_leases.check();
         });
@@ -275,11 +276,7 @@ impl HeldRedisLeases {
     fn record_check(&self, node: usize, now: Instant) {
         let mut checks = locked(&self.last_checks);
         if checks.get(&node).is_none_or(|last| last.at <= now) {
-            let check = GapCheck {
-                at: now,
-                repeated: 0,
-            };
-            checks.insert(node, check);
+            checks.insert(node, GapCheck::first(now));
         }
     }
 
@@ -294,10 +291,7 @@ impl HeldRedisLeases {
                 let at = now.max(last.at + next.interval());
                 GapCheck { at, repeated }
             }
-            _ => GapCheck {
-                at: now,
-                repeated: 0,
-            },
+            _ => GapCheck::first(now),
         };
         checks.insert(node, check);
         Some(check.at)
@@ -389,7 +383,7 @@ mod tests {
     #[tokio::test]
     async fn a_break_that_is_published_before_its_grant_is_processed_ends_the_lease() {
         let engine = Engine::of_this_process("redlock");
-        let (held_leases, renewals) = (Arc::new(HeldRedisLeases::on(3)), Arc::default());
+        let (held_leases, renewals) = (Arc::new(HeldRedisLeases::on(3, &engine)), Arc::default());
         let (id, other) = (engine.lease_id(), engine.lease_id());
         held_leases.broken(&message(id), 0);
         let guard = grant(&engine, id, &held_leases, &renewals).expect("a majority may have it");
@@ -410,7 +404,7 @@ mod tests {
     #[tokio::test]
     async fn a_break_between_two_holders_of_a_lease_ends_it_for_the_second() {
         let (engine, renewals) = (Engine::of_this_process("redis"), Arc::default());
-        let held_leases = Arc::new(HeldRedisLeases::on(1));
+        let held_leases = Arc::new(HeldRedisLeases::on(1, &engine));
         let id = engine.lease_id();
         let first = grant(&engine, id, &held_leases, &renewals);
         first.expect("it is held").abandon();
@@ -422,7 +416,7 @@ mod tests {
     #[test]
     fn only_the_last_breaks_of_other_leases_are_remembered() {
         let engine = Engine::of_this_process("redis");
-        let held_leases = HeldRedisLeases::on(1);
+        let held_leases = HeldRedisLeases::on(1, &engine);
         let last = engine.lease_id();
         let others = (0..2 * MAX_EARLY_BREAKS).map(|_| engine.lease_id());
         for id in others.chain([last]) {
@@ -435,7 +429,7 @@ mod tests {
 
     #[test]
     fn gaps_in_short_order_cause_one_check_and_a_later_one() {
-        let leases = HeldRedisLeases::on(1);
+        let leases = HeldRedisLeases::on(1, &Engine::of_this_process("redis"));
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         for (gap, due) in [
@@ -452,7 +446,7 @@ mod tests {
 
     #[test]
     fn the_gaps_of_a_failover_cause_no_check_of_its_node_at_once() {
-        let leases = HeldRedisLeases::on(3);
+        let leases = HeldRedisLeases::on(3, &Engine::of_this_process("redis"));
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         leases.record_check(0, at(0));
@@ -466,7 +460,7 @@ mod tests {
 
     #[test]
     fn gaps_that_do_not_end_cause_a_check_in_8_s() {
-        let leases = HeldRedisLeases::on(1);
+        let leases = HeldRedisLeases::on(1, &Engine::of_this_process("redis"));
         let start = Instant::now();
         let seconds = |n| start + Duration::from_secs(n);
         let mut checks = Vec::new();
@@ -481,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_node_with_many_gaps_delays_no_check_of_another() {
-        let leases = HeldRedisLeases::on(3);
+        let leases = HeldRedisLeases::on(3, &Engine::of_this_process("redis"));
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         for n in 0..=16 {
@@ -506,19 +500,15 @@ mod tests {
     async fn a_gap_of_any_node_renews_the_leases_although_the_checks_of_others_are_due_later() {
         let engine = Engine::of_this_process("redlock");
         for node in 0..3 {
-            let held_leases = Arc::new(HeldRedisLeases::on(3));
+            let held_leases = Arc::new(HeldRedisLeases::on(3, &engine));
             let renewals = Arc::<Renewals>::default();
             let guard = grant(&engine, engine.lease_id(), &held_leases, &renewals);
             let guard = guard.unwrap();
-            let later = GapCheck {
-                at: Instant::now() + Duration::from_secs(3_600),
-                repeated: 0,
-            };
+            let later = GapCheck::first(Instant::now() + Duration::from_secs(3_600));
             let others = (0..3).filter(|other| *other != node);
             *locked(&held_leases.last_checks) = others.map(|other| (other, later)).collect();
             let events = EventForwarder {
                 node,
-                engine: engine.clone(),
                 notifications: Arc::default(),
                 held_leases,
             };

@@ -73,10 +73,9 @@ impl Redis {
     pub async fn connect(config: RedisConfig) -> Result<Self> {
         let engine = config.engine(NAME);
         let notifications = Arc::<GrantNotifications>::default();
-        let held_leases = Arc::new(HeldRedisLeases::on(1));
+        let held_leases = Arc::new(HeldRedisLeases::on(1, &engine));
         let events = Arc::new(EventForwarder {
             node: 0,
-            engine: engine.clone(),
             notifications: Arc::clone(&notifications),
             held_leases: Arc::clone(&held_leases),
         });
@@ -125,7 +124,6 @@ pub(crate) async fn check_health(config: RedisConfig) -> Result<Vec<HealthCheck>
 pub(crate) struct EventForwarder {
     /// 0, unless it is one of a quorum.
     pub(crate) node: usize,
-    pub(crate) engine: Engine,
     pub(crate) notifications: Arc<GrantNotifications>,
     pub(crate) held_leases: Arc<HeldRedisLeases>,
 }
@@ -142,7 +140,7 @@ impl ConnectionEvents for EventForwarder {
     }
 
     fn on_gap(&self) {
-        self.held_leases.check_after_gap(self.node, &self.engine);
+        self.held_leases.check_after_gap(self.node);
     }
 
     fn on_failover(&self) {

@@ -56,10 +56,8 @@ impl QuorumClient {
                 QuorumOutcome::Won(token) => {
                     let guard = pending.granted(request, Grant::new(sent, Some(*token)))?;
                     for node in &quorum.nodes {
-                        let topology = &node.server.topology;
-                        quorum
-                            .held_leases
-                            .listen(node.number, topology, &quorum.engine);
+                        let held_leases = &quorum.held_leases;
+                        held_leases.listen(node.number, &node.server.topology);
                     }
                     return Ok(guard);
                 }

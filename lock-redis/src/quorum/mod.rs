@@ -125,13 +125,12 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
         return Err(Error::config(message));
     }
     let engine = config.engine(NAME);
-    let held_leases = Arc::new(HeldRedisLeases::on(masters.len()));
+    let held_leases = Arc::new(HeldRedisLeases::on(masters.len(), &engine));
     let node = |(number, master): (usize, &Endpoint)| {
         let mut config = config.for_node(master.clone());
         config.timeout = config.node_timeout;
         let events = Arc::new(EventForwarder {
             node: number,
-            engine: engine.clone(),
             notifications: Arc::default(),
             held_leases: Arc::clone(&held_leases),
         });

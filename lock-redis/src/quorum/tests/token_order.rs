@@ -376,7 +376,7 @@ fn quorum(ensemble: &Arc<Ensemble>, count: usize) -> Quorum {
     };
     Quorum {
         nodes: (0..count).map(node).collect(),
-        held_leases: Arc::new(HeldRedisLeases::on(count)),
+        held_leases: Arc::new(HeldRedisLeases::on(count, &engine)),
         engine,
     }
 }
