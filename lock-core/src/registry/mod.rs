@@ -236,6 +236,24 @@ impl Registry {
         backend.connect(&url).await.map_err(named)
     }
 
+    /// Builds the usual stack over `locks` that the application has connected by itself, see
+    /// [`connect`](Registry::connect).
+    ///
+    /// Such locks and those of a URL exclude each other only if both have the same namespace. Without the
+    /// parameter `namespace`, a URL has the [default](Backend::default_namespace) of its backend: `lock` for Redis,
+    /// and none for a database. An empty namespace is none.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if no key can have such a namespace.
+    pub fn stack(
+        &self,
+        locks: Arc<dyn DistributedLock>,
+        namespace: &str,
+    ) -> Result<Arc<dyn DistributedLock>> {
+        Stack::new(namespace)?.over(locks, self.observer.as_ref())
+    }
+
     /// Checks the service at `url` for known risks of losing locks, see [`Backend::check_health`].
     ///
     /// # Errors

@@ -18,16 +18,25 @@ pub(super) struct Stack {
 }
 
 impl Stack {
+    /// The usual layers.
+    pub(super) fn new(namespace: &str) -> Result<Self> {
+        if !namespace.is_empty() {
+            check_namespace(namespace)?;
+        }
+        Ok(Self {
+            namespace: namespace.to_owned(),
+            has_queue: true,
+            max_handovers: None,
+            handover_time: None,
+            max_waiters: None,
+        })
+    }
+
     /// Reads the parameters of the layers, and gives the URL without them for the backend.
     pub(super) fn of(url: &LockUrl, default_namespace: &str) -> Result<(Self, LockUrl)> {
         let mut params = url.params();
-        let namespace = params
-            .string("namespace")
-            .unwrap_or(default_namespace)
-            .to_owned();
-        if !namespace.is_empty() {
-            check_namespace(&namespace)?;
-        }
+        let namespace = params.string("namespace").unwrap_or(default_namespace);
+        let usual = Self::new(namespace)?;
         let has_queue = params.bool("local-queue")?.unwrap_or(true);
         let max_handovers = params.integer("max-handovers", 0..=MAX_HANDOVERS)?;
         let handover_time = params.duration("handover-time")?;
@@ -42,13 +51,13 @@ impl Stack {
                 "handover-time, max-handovers and max-waiters need local-queue=on",
             ));
         }
-        let url = url.without(params.leave()).within(&namespace);
+        let url = url.without(params.leave()).within(namespace);
         let stack = Self {
-            namespace,
             has_queue,
             max_handovers,
             handover_time,
             max_waiters,
+            ..usual
         };
         Ok((stack, url))
     }

@@ -251,6 +251,27 @@ async fn bare_is_the_backend_without_layers() {
 }
 
 #[tokio::test]
+async fn a_stack_over_locks_of_the_application_excludes_that_of_a_url() {
+    let example = Example {
+        namespace: "lock",
+        ..Example::new()
+    };
+    let registry = example.registry();
+    let by_url = registry.connect("example://h").await.unwrap();
+    let bare = registry.connect_bare("example://h").await.unwrap();
+    let own = registry.stack(Arc::clone(&bare), "lock").unwrap();
+    assert!(own.capabilities().reentry);
+    let guard = by_url.lock("k").await.unwrap();
+    assert_eq!(example.holders().await, ["lock:k"]);
+    assert!(own.try_lock("k").await.unwrap().is_none());
+    let other = registry.stack(Arc::clone(&bare), "").unwrap();
+    let _without_namespace = other.try_lock("k").await.unwrap().unwrap();
+    drop(guard);
+    let error = registry.stack(bare, "a\n").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+}
+
+#[tokio::test]
 async fn schemes_are_listed_taken_and_checked() {
     let mut registry = Example::new().registry();
     assert_eq!(

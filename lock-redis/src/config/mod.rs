@@ -136,7 +136,8 @@ impl RedisConfig {
     /// Uses the server of the application's client, with its address, TLS settings, database and login.
     ///
     /// Locks have a connection of their own, with the timeouts of this configuration, so that a lock
-    /// never waits behind a slow command of the application. The client itself is not used. Credentials
+    /// never waits behind a slow command of the application. They have neither the layers of a URL nor its namespace
+    /// `lock`: use [`Registry::stack`](polylock_core::Registry::stack). The client itself is not used. Credentials
     /// that the application sets on its connections instead of the client go to
     /// [`with_credentials`](Self::with_credentials).
     ///
@@ -148,11 +149,15 @@ impl RedisConfig {
     /// # Examples
     ///
     /// ```
+    /// use std::sync::Arc;
+    ///
     /// use polylock_redis::{Redis, RedisConfig};
     ///
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let client = redis::Client::open("redis://cache.internal/2")?;
     /// let locks = Redis::connect(RedisConfig::from_client(&client)?).await?;
+    /// // These are the locks of redis://cache.internal/2 too.
+    /// let locks = polylock_core::Registry::new().stack(Arc::new(locks), "lock")?;
     /// # Ok(()) }
     /// ```
     pub fn from_client(client: &Client) -> Result<Self> {

@@ -124,6 +124,9 @@ impl SqlConfig {
     /// refused, because the options have the TLS settings. The application name is that of this
     /// configuration, so that sessions of locks can be told from others.
     ///
+    /// They have no layers of a URL: use [`Registry::stack`](polylock_core::Registry::stack) for these. Locks of another
+    /// [mode](Self::with_mode) exclude none of these.
+    ///
     /// # Examples
     ///
     /// ```
