@@ -87,8 +87,12 @@ impl SqlBudget {
 
     /// The server is unreachable, or grants nothing yet.
     pub(crate) fn note_outage(&self, request: &AcquireRequest, failure: SqlFailure) {
+        match failure.is_restart() {
+            // It replies, and says until when it grants nothing.
+            true => request.mark_unavailable(&failure.cause.to_string()),
+            false => request.mark_unresponsive(),
+        }
         *self.outage.lock() = Some(failure);
-        request.mark_unresponsive();
     }
 
     /// Sends a request for the lock. Until its reply, the lock does not count as held by another client.

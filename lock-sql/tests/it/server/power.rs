@@ -7,6 +7,7 @@ use std::time::Duration;
 use lock_testkit::proxy::{Direction, Proxy};
 use lock_testkit::servers::{PostgresServer, PostgresStandby};
 use lock_testkit::taker::Taker;
+use polylock_core::layers::LocalQueue;
 use polylock_core::{DistributedLock as _, ErrorKind, LockGuard, Wait};
 use polylock_sql::SqlLock;
 use rustix::process::{Pid, Signal, kill_process};
@@ -37,7 +38,7 @@ async fn the_next_holder_waits_until_the_last_one_is_out(site: Site) {
     let (_locks, guard) = unreachable_holder(&site, &proxy).await;
     site.restart().await;
     let restarted = Instant::now();
-    let next = site.open().await;
+    let next = Arc::new(site.open().await);
     // A refused attempt reports that the holder is unknown, not contention.
     let one = request("job").with_wait(Wait::Never);
     match next.acquire(&one).await {
@@ -45,6 +46,11 @@ async fn the_next_holder_waits_until_the_last_one_is_out(site: Site) {
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             assert!(!error.is_outcome_unknown(), "{error}");
+            let queue = LocalQueue::new(Arc::<SqlLock>::clone(&next));
+            let short = request("job").with_wait(Wait::AtMost(TIMEOUT / 8));
+            let error = queue.acquire(&short).await.expect_err("it grants nothing");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.message().contains("granted again in"), "{error}");
         }
     }
     let long = request("job").with_wait(Wait::AtMost(TIMEOUT * 3));
