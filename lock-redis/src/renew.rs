@@ -128,7 +128,7 @@ impl Server {
         Ok(states)
     }
 
-    /// Finds out whether the lease of a call, if it is lost, was broken by an administrator.
+    /// Finds out whether the only lease of a call, if it is lost, was broken by an administrator.
     async fn find_broken(
         &self,
         due: &[RenewalRequest],

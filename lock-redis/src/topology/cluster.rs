@@ -124,6 +124,7 @@ impl Topology for Cluster {
                 }
                 return Err(failure);
             }
+            // Nothing was executed: another attempt follows after a pause.
             if let RedisCause::Refused {
                 server,
                 refusal: Refusal::ClusterDown,

@@ -113,6 +113,7 @@ pub(super) fn tcp_settings(timeout: Duration) -> TcpSettings {
     settings
 }
 
+/// As [`tcp_settings`] does.
 fn set_options(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;

@@ -105,7 +105,7 @@ impl Map {
         Ok(slots)
     }
 
-    /// Queries all known nodes at once, and uses the first reply.
+    /// Queries all known nodes at once, and uses the first reply; `None` without one in time.
     async fn ask_all(&self) -> Option<Result<Slots, RedisFailure>> {
         let candidates = self.candidates();
         let down = locked(&self.known).down.take();
