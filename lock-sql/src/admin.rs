@@ -28,7 +28,7 @@ impl LockAdmin for Leases {
         let broken = self.of(key, self.store.break_all(key, reason).await)?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
-            self.store.release_notifier().wake(key);
+            self.store.local().waiters.wake(key);
         }
         Ok(broken)
     }
@@ -55,7 +55,7 @@ impl LockAdmin for Leases {
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
         let released = self.of(key, self.store.release(key, id).await)?;
-        self.store.release_notifier().wake(key);
+        self.store.local().waiters.wake(key);
         Ok(released)
     }
 
@@ -69,7 +69,7 @@ impl LockAdmin for Leases {
         let renewal = RenewalRequest::new(key.clone(), new, ttl);
         let adopted = self.of(key, self.store.adopt(id, &renewal).await)?;
         if adopted.is_some() {
-            self.store.held_leases().take_away(id);
+            self.store.local().held.take_away(id);
         }
         Ok(adopted)
     }

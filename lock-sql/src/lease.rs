@@ -47,7 +47,7 @@ impl Lease for TableLease {
     }
 
     fn attach(&self, control: LeaseControl) {
-        self.store.held_leases().attach(self.id, &self.key, control);
+        self.store.local().held.attach(self.id, &self.key, control);
         self.store.attend_holders();
     }
 
@@ -66,19 +66,19 @@ impl Lease for TableLease {
             return Err(Error::lost(reason));
         }
         // Readers may enter beside this one.
-        self.store.release_notifier().wake(&self.key);
+        self.store.local().waiters.wake(&self.key);
         Ok(())
     }
 
     async fn release(&self) -> Result<Released> {
         let released = self.store.release(&self.key, self.id).await?;
-        self.store.release_notifier().wake(&self.key);
+        self.store.local().waiters.wake(&self.key);
         Ok(released)
     }
 }
 
 impl Drop for TableLease {
     fn drop(&mut self) {
-        self.store.held_leases().detach(self.id);
+        self.store.local().held.detach(self.id);
     }
 }

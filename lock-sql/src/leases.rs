@@ -78,7 +78,7 @@ impl Leases {
             return guard;
         }
         budget.mark_contended(request);
-        let (releases, _waiting) = self.store.release_notifier().enter(request.key());
+        let (releases, _waiting) = self.store.local().waiters.enter(request.key());
         let mut backoff = Duration::ZERO;
         let (mut is_woken, mut is_unknown) = (false, false);
         while budget.waits() {

@@ -1,4 +1,3 @@
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -38,11 +37,8 @@ pub(crate) trait LeaseStore: Renewer {
     /// Removes a waiter from the queue.
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), SqlFailure>;
 
-    /// Wakes the waiters of this process, on its own releases and on notifications.
-    fn release_notifier(&self) -> &Arc<ReleaseNotifier>;
-
-    /// The leases of this process.
-    fn held_leases(&self) -> &Arc<HeldSqlLeases>;
+    /// The waiters and the leases of this process.
+    fn local(&self) -> &LocalLeases;
 
     /// This process holds a lease, and wants a notification if it is broken.
     fn attend_holders(&self) {}
@@ -88,6 +84,14 @@ pub(crate) trait LeaseStore: Renewer {
         record: &Record,
         keep: Duration,
     ) -> Result<bool, SqlFailure>;
+}
+
+/// The part that a process has in the locks of a table.
+#[derive(Default)]
+pub(crate) struct LocalLeases {
+    /// Wakes waiters, on releases of this process and on notifications.
+    pub(crate) waiters: ReleaseNotifier,
+    pub(crate) held: HeldSqlLeases,
 }
 
 /// The poll interval of waiters. It doubles each time. Sleeps are random, between half of it and all of it,

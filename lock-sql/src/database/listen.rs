@@ -14,11 +14,10 @@ use tokio::sync::Notify;
 
 use crate::dialect::postgres::lease::CHANNEL;
 use crate::error::SqlFailure;
-use crate::held_leases::HeldSqlLeases;
 use crate::mutex::Mutex;
 use crate::on_drop::OnDrop;
 use crate::pool::Pool;
-use crate::release_notifier::ReleaseNotifier;
+use crate::store::LocalLeases;
 use crate::wire::{ConnectTarget, Sql, SqlValue, hex, postgres};
 
 /// The connection of the process that listens for all waiters and holders. It is open while there is a
@@ -31,8 +30,7 @@ pub(super) struct Listener {
     engine: Engine,
     target: Arc<ConnectTarget>,
     pool: Arc<Pool>,
-    release_notifier: Arc<ReleaseNotifier>,
-    held_leases: Arc<HeldSqlLeases>,
+    local: Arc<LocalLeases>,
     /// Wakes the task when a waiter needs the connection at once.
     attended: Notify,
     table: String,
@@ -72,7 +70,7 @@ impl Listener {
         engine: &Engine,
         target: &Arc<ConnectTarget>,
         pool: &Arc<Pool>,
-        (release_notifier, held_leases): (&Arc<ReleaseNotifier>, &Arc<HeldSqlLeases>),
+        local: &Arc<LocalLeases>,
         table: &str,
     ) -> Arc<Self> {
         let notify = format!("SELECT pg_notify('{CHANNEL}', convert_from({{1}}, 'UTF8'))");
@@ -80,8 +78,7 @@ impl Listener {
             engine: engine.clone(),
             target: Arc::clone(target),
             pool: Arc::clone(pool),
-            release_notifier: Arc::clone(release_notifier),
-            held_leases: Arc::clone(held_leases),
+            local: Arc::clone(local),
             attended: Notify::new(),
             table: table.to_owned(),
             is_receiving: AtomicBool::new(false),
@@ -166,16 +163,15 @@ impl Listener {
     /// Wakes the waiters that a message is for, or makes holders renew at once.
     fn dispatch(&self, message: &str) {
         if let Some(broken) = message.strip_prefix(BROKEN) {
-            self.held_leases
-                .check(|key| topic(&self.table, key) == broken);
-            return;
+            let is_it = |key: &LockKey| topic(&self.table, key) == broken;
+            return self.local.held.check(is_it);
         }
         let key = {
             let state = self.state.lock();
             state.topics.get(message).map(|topic| topic.key.clone())
         };
         if let Some(key) = key {
-            self.release_notifier.wake(&key);
+            self.local.waiters.wake(&key);
         }
     }
 
@@ -186,13 +182,13 @@ impl Listener {
         let topics = state.topics.values_mut();
         topics.for_each(|topic| topic.requested = None);
         drop(state);
-        self.release_notifier.wake_all();
+        self.local.waiters.wake_all();
     }
 
     /// Forgets topics without waiters; returns whether there were waiters or leases lately.
     fn is_wanted(&self) -> bool {
         let now = self.engine.now();
-        let is_held = self.held_leases.is_held_for(MOMENT);
+        let is_held = self.local.held.is_held_for(MOMENT);
         let recent = |since: Moment| now.since(since) < IDLE;
         let mut state = self.state.lock();
         state.topics.retain(|_, topic| recent(topic.attended));
@@ -209,7 +205,7 @@ impl Listener {
         let now = self.engine.now();
         let mut state = self.state.lock();
         let is_attended = state.last.is_some_and(|last| now.since(last) < IDLE);
-        let stops = !is_wanted && !is_attended && self.held_leases.is_empty();
+        let stops = !is_wanted && !is_attended && self.local.held.is_empty();
         state.is_running = !stops;
         stops
     }
@@ -357,9 +353,7 @@ mod tests {
         let target = ConnectTarget::of(SqlConfig::from_url(&url).unwrap()).unwrap();
         let target = Arc::new(target);
         let pool = Pool::new(&engine, &target, 1, MOMENT);
-        let shared = (Arc::default(), Arc::default());
-        let shared = (&shared.0, &shared.1);
-        let listener = Listener::new(&engine, &target, &pool, shared, "t");
+        let listener = Listener::new(&engine, &target, &pool, &Arc::default(), "t");
         let is_running = |listener: &Listener| listener.state.lock().is_running;
         listener.state.lock().is_running = true;
         assert!(listener.stops());

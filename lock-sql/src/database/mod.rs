@@ -38,13 +38,11 @@ use self::statements::{FURTHER_TOKENS, LeaseStatements};
 use crate::config::ServerKind;
 use crate::dialect::{self, range};
 use crate::error::SqlFailure;
-use crate::held_leases::HeldSqlLeases;
 use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::purge::Purge;
 use crate::records::Records;
-use crate::release_notifier::ReleaseNotifier;
-use crate::store::{AcquireResult, Availability, LeaseStore, Pace};
+use crate::store::{AcquireResult, Availability, LeaseStore, LocalLeases, Pace};
 use crate::table::{LockRows, ReadContext, SqlClaim, TokenRange, unreadable};
 use crate::wire::{ConnectTarget, QueryResult, SqlValue};
 
@@ -62,8 +60,7 @@ pub(crate) struct DatabaseStore {
     /// The name of the table, for messages and topics.
     table: String,
     timeout: Duration,
-    release_notifier: Arc<ReleaseNotifier>,
-    held_leases: Arc<HeldSqlLeases>,
+    local: Arc<LocalLeases>,
     shared_leases: SharedLeases,
     key_mutexes: KeyMutexes,
     in_flight: Arc<InFlight>,
@@ -88,7 +85,7 @@ impl DatabaseStore {
             Some(_) => POOL_LOCK_WAITS,
             None => LOCK_WAITS,
         };
-        let (release_notifier, held_leases) = (Arc::default(), Arc::default());
+        let local = Arc::default();
         let table = config.table.as_str().to_owned();
         let purge = Purge::new(engine, &all, config);
         Self {
@@ -103,20 +100,11 @@ impl DatabaseStore {
             records: Records::new(&purge, &all, config),
             purge,
             #[cfg(feature = "postgres")]
-            listener: notifies.then(|| {
-                Listener::new(
-                    engine,
-                    target,
-                    &all,
-                    (&release_notifier, &held_leases),
-                    &table,
-                )
-            }),
+            listener: notifies.then(|| Listener::new(engine, target, &all, &local, &table)),
             statements,
             pool: all,
             table,
-            release_notifier,
-            held_leases,
+            local,
         }
     }
 
@@ -190,12 +178,8 @@ impl LeaseStore for DatabaseStore {
         Ok(())
     }
 
-    fn release_notifier(&self) -> &Arc<ReleaseNotifier> {
-        &self.release_notifier
-    }
-
-    fn held_leases(&self) -> &Arc<HeldSqlLeases> {
-        &self.held_leases
+    fn local(&self) -> &LocalLeases {
+        &self.local
     }
 
     fn attend_holders(&self) {

@@ -15,11 +15,9 @@ use super::write_queue::{MAX_KEYS, Operands, WriteQueue};
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::{Durability, SqliteStatements};
 use crate::error::{SqlCause, SqlFailure};
-use crate::held_leases::HeldSqlLeases;
 use crate::mutex::Mutex;
-use crate::release_notifier::ReleaseNotifier;
 use crate::schema::Applied;
-use crate::store::{AcquireResult, Availability, LeaseStore};
+use crate::store::{AcquireResult, Availability, LeaseStore, LocalLeases};
 use crate::table::{LoadedLocks, LockRows, ReadContext, SqlClaim, TokenRange};
 
 /// The table in a SQLite file.
@@ -31,8 +29,7 @@ pub(crate) struct SqliteStore {
     place: Arc<SqliteTable>,
     write_queue: Arc<WriteQueue>,
     renewals: Arc<WriteQueue>,
-    release_notifier: Arc<ReleaseNotifier>,
-    held_leases: Arc<HeldSqlLeases>,
+    local: Arc<LocalLeases>,
 }
 
 impl SqliteStore {
@@ -64,13 +61,13 @@ impl SqliteStore {
             seen: Mutex::default(),
         });
         let clocks = Clocks::new(engine.clone())?;
-        let held_leases = Arc::<HeldSqlLeases>::default();
+        let local = Arc::<LocalLeases>::default();
         let write_queue = |durability| {
             let transactor = Transactor {
                 place: Arc::clone(&place),
                 engine: engine.clone(),
                 clocks: clocks.clone(),
-                held_leases: Arc::clone(&held_leases),
+                local: Arc::clone(&local),
                 durability,
                 retention: config.retention,
                 // Processes that take one new lock each share the purging among them.
@@ -81,8 +78,7 @@ impl SqliteStore {
         Ok(Self {
             write_queue: write_queue(Durability::Every),
             renewals: write_queue(Durability::Lazy),
-            release_notifier: Arc::default(),
-            held_leases,
+            local,
             place,
         })
     }
@@ -186,12 +182,8 @@ impl LeaseStore for SqliteStore {
         .await
     }
 
-    fn release_notifier(&self) -> &Arc<ReleaseNotifier> {
-        &self.release_notifier
-    }
-
-    fn held_leases(&self) -> &Arc<HeldSqlLeases> {
-        &self.held_leases
+    fn local(&self) -> &LocalLeases {
+        &self.local
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {

@@ -12,14 +12,14 @@ use super::rows::{StoredRow, TableInfo};
 use super::write_queue::{Batch, Operands, QueuedWrite, is_busy};
 use crate::dialect::sqlite::Durability;
 use crate::error::{SqlCause, SqlFailure};
-use crate::held_leases::HeldSqlLeases;
+use crate::store::LocalLeases;
 use crate::table::{LoadedLocks, purge};
 
 pub(super) struct Transactor {
     pub(super) place: Arc<SqliteTable>,
     pub(super) engine: Engine,
     pub(super) clocks: Clocks,
-    pub(super) held_leases: Arc<HeldSqlLeases>,
+    pub(super) local: Arc<LocalLeases>,
     pub(super) durability: Durability,
     pub(super) retention: Duration,
     /// Locks that were new to the table.
@@ -47,7 +47,7 @@ impl Transactor {
             // No transaction has begun.
             Err(failure) if is_busy(failure) => *connection = Some(open),
             Err(failure) if matches!(failure.cause, SqlCause::Replaced { .. }) => {
-                self.held_leases.end(open.epoch);
+                self.local.held.end(open.epoch);
             }
             Err(_) => {}
         }
@@ -56,13 +56,13 @@ impl Transactor {
 
     async fn open(&self) -> Result<FileConnection, SqlCause> {
         // Before the file is opened: if the file is replaced meanwhile, its leases are lost.
-        let epoch = self.held_leases.epoch();
+        let epoch = self.local.held.epoch();
         let id = self.engine.lease_id();
         let mut open = FileConnection::open(&self.place, self.durability, epoch, id).await?;
         if self.place.is_another(open.files.database()) {
             // It may have been replaced while no client had it open.
-            self.held_leases.end(epoch);
-            open.epoch = self.held_leases.epoch();
+            self.local.held.end(epoch);
+            open.epoch = self.local.held.epoch();
         }
         Ok(open)
     }
