@@ -50,13 +50,6 @@ pub(crate) struct Start {
     version: u64,
 }
 
-/// Whether sessions on a server may take locks.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Admission {
-    Granted,
-    In(Duration),
-}
-
 impl Start {
     pub(crate) fn read(answer: &QueryResult) -> Option<Self> {
         let row = answer.rows.last().filter(|row| row.len() > 1)?;
@@ -86,21 +79,18 @@ impl Start {
         Some(if is_complete { self.open } else { self.longest })
     }
 
-    fn admission(&self, lineage: &[u8], waited: Duration) -> Admission {
-        match self.doubt(lineage) {
-            Some(doubt) if doubt > waited && !is_mutant("sql-server-age") => {
-                Admission::In(doubt.saturating_sub(waited))
-            }
-            _ => Admission::Granted,
-        }
+    /// How long sessions on the server may take no locks; `None` if they may.
+    fn time_left(&self, lineage: &[u8], waited: Duration) -> Option<Duration> {
+        let left = self.doubt(lineage)?.saturating_sub(waited);
+        (!left.is_zero() && !is_mutant("sql-server-age")).then_some(left)
     }
 
-    /// Refuses a server on which a lock acquired in a transaction may have another holder.
+    /// Refuses a server on which a new lock may have another holder.
     pub(crate) fn excludes(&self, lineage: &[u8]) -> Result<(), SqlCause> {
         let waited = self.waited();
-        match self.admission(lineage, waited) {
-            Admission::Granted => Ok(()),
-            Admission::In(left) => Err(SqlCause::Restarted { waited, left }),
+        match self.time_left(lineage, waited) {
+            None => Ok(()),
+            Some(left) => Err(SqlCause::Restarted { waited, left }),
         }
     }
 
@@ -173,12 +163,11 @@ pub(super) async fn admit(
         let answer = answer.map_err(SqlFailure::of_opening)?;
         let unfit = || SqlFailure::from(SqlCause::Unfit("a start without its columns".to_owned()));
         let start = Start::read(&answer).ok_or_else(unfit)?;
-        let waited = start.waited();
-        if let Admission::In(left) = start.admission(&lineage, waited) {
+        if let Err(restarted) = start.excludes(&lineage) {
             let witness = witness_args(args.clone());
             let noted = run(connection, &statements.witness, &witness, until, context).await?;
             noted.map_err(SqlFailure::of_opening)?;
-            return Err(SqlCause::Restarted { waited, left }.into());
+            return Err(restarted.into());
         }
         let admitted = args
             .clone()
@@ -288,12 +277,8 @@ mod tests {
                 is_durable,
                 ..start(admitted)
             };
-            let expected = match left {
-                Some(left) => Admission::In(Duration::from_secs(left)),
-                None => Admission::Granted,
-            };
-            let found = start.admission(lineage.as_bytes(), Duration::from_secs(3));
-            assert_eq!(found, expected, "{start:?}");
+            let found = start.time_left(lineage.as_bytes(), Duration::from_secs(3));
+            assert_eq!(found, left.map(Duration::from_secs), "{start:?}");
         }
     }
 
