@@ -227,7 +227,7 @@ impl SessionHandle {
 /// A lock in a session; dropping it releases the lock.
 pub(crate) struct SessionHold {
     reservation: Reservation,
-    id: LeaseId,
+    pub(super) id: LeaseId,
     is_kept: bool,
 }
 

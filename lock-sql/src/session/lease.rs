@@ -3,21 +3,20 @@ use std::fmt;
 use async_trait::async_trait;
 use polylock_core::engine::LeaseId;
 use polylock_core::{
-    Error, ErrorKind, FencingToken, Grant, Lease, LeaseControl, Liveness, LostReason, Released,
-    Result,
+    Error, ErrorKind, FencingToken, Lease, LeaseControl, Liveness, LostReason, Released, Result,
 };
 use tokio::sync::oneshot;
 
-use super::handle::{SessionCommand, SessionGrant, SessionHold};
+use super::handle::{SessionCommand, SessionHold};
 use crate::error::SqlFailure;
 use crate::mutex::Mutex;
 use crate::table::TokenRange;
 
 /// A lock that lives with a session.
 pub(super) struct SessionLease {
-    pub(super) id: LeaseId,
+    id: LeaseId,
     can_downgrade: bool,
-    /// None before it is granted and after it is released.
+    /// None after it is released.
     state: Mutex<Option<SessionLeaseState>>,
 }
 
@@ -28,23 +27,12 @@ struct SessionLeaseState {
 }
 
 impl SessionLease {
-    pub(super) fn new(id: LeaseId, can_downgrade: bool) -> Self {
+    pub(super) fn new(hold: SessionHold, can_downgrade: bool) -> Self {
         Self {
-            id,
+            id: hold.id,
             can_downgrade,
-            state: Mutex::default(),
+            state: Mutex::new(Some(SessionLeaseState { hold, tokens: None })),
         }
-    }
-
-    /// Keeps what was granted.
-    pub(super) fn granted(&self, granted: SessionGrant) -> Grant {
-        let token = FencingToken::new(granted.token);
-        let state = SessionLeaseState {
-            tokens: None,
-            hold: granted.hold,
-        };
-        *self.state.lock() = Some(state);
-        Grant::new(granted.since, Some(token))
     }
 
     fn next_token(&self) -> Option<FencingToken> {

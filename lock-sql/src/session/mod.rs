@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use polylock_core::engine::{Engine, before};
 use polylock_core::{
-    AcquireRequest, Capabilities, Error, ErrorKind, Lease, LockGuard, LockKey, LockLifetime, Mode,
-    Result, Waiting,
+    AcquireRequest, Capabilities, Error, ErrorKind, FencingToken, Grant, LockGuard, LockKey,
+    LockLifetime, Mode, Result, Waiting,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -161,13 +161,9 @@ impl SqlSessions {
         budget.note_old_enough();
         let mut until = None;
         loop {
-            let id = self.context.engine.lease_id();
-            let lease = Arc::new(SessionLease::new(id, self.capabilities.downgrade));
-            let taking = self.take(reservation, request, id, until);
+            let taking = self.take(reservation, request, until);
             reservation = match budget.asking(taking).await {
-                Ok(SessionReply::Granted(granted)) => {
-                    return Ok(self.guard(request, &lease, granted));
-                }
+                Ok(SessionReply::Granted(granted)) => return Ok(self.guard(request, granted)),
                 Ok(SessionReply::Held(reservation)) => reservation,
                 // An interrupted wait also ended its session.
                 Err(failure) if until.is_some() && failure.is_late() => {
@@ -203,16 +199,16 @@ impl SqlSessions {
         &self,
         reservation: Reservation,
         request: &AcquireRequest,
-        id: polylock_core::engine::LeaseId,
         until: Option<Instant>,
     ) -> Result<SessionReply, SqlFailure> {
+        let engine = &self.context.engine;
         let (end, ended) = oneshot::channel();
         let session = Arc::clone(&reservation.session);
         let take = |reply| {
             SessionCommand::Take(Box::new(SessionRequest {
                 reservation,
                 key: request.key().clone(),
-                id,
+                id: engine.lease_id(),
                 is_shared: matches!(request.mode(), Mode::Shared),
                 label: request.label().encode(),
                 ttl: request.ttl(),
@@ -222,7 +218,6 @@ impl SqlSessions {
                 _end: end,
             }))
         };
-        let engine = &self.context.engine;
         let taken = engine.poll_woken(|| session.send(take));
         let undoing = UndoOnDrop::new(engine, ended);
         let taken = taken.await.unwrap_or_else(|_| Err(self::ended()));
@@ -230,16 +225,11 @@ impl SqlSessions {
         taken
     }
 
-    fn guard(
-        &self,
-        request: &AcquireRequest,
-        lease: &Arc<SessionLease>,
-        granted: SessionGrant,
-    ) -> Result<LockGuard> {
-        let grant = lease.granted(granted);
-        let armed: Arc<dyn Lease> = Arc::<SessionLease>::clone(lease);
+    fn guard(&self, request: &AcquireRequest, granted: SessionGrant) -> Result<LockGuard> {
+        let grant = Grant::new(granted.since, Some(FencingToken::new(granted.token)));
+        let lease = Arc::new(SessionLease::new(granted.hold, self.capabilities.downgrade));
         let (engine, ttl) = (&self.context.engine, self.context.timeout);
-        let pending = engine.pending(request.key(), armed, ttl);
+        let pending = engine.pending(request.key(), lease, ttl);
         pending.granted(request, grant)
     }
 
