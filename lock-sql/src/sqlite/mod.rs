@@ -6,7 +6,6 @@ pub(crate) mod db_error;
 mod expiry;
 mod file;
 mod observations;
-mod origin;
 pub(crate) mod rows;
 mod store;
 mod transact;

@@ -1,13 +1,14 @@
 //! How rows of the table are written and read.
 
-use polylock_core::FencingToken;
+use std::time::Duration;
+
 use polylock_core::admin::Record;
 use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::{AcquireRequest, FencingToken};
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Row as _, Sqlite};
 
-use super::origin::{self, LeaseOrigin};
 use crate::table::{BootId, Broken, Claimed, LockRow, RECORD, SlotHolder};
 
 /// A statement, and the values that it has so far.
@@ -24,7 +25,7 @@ pub(crate) fn write<'q>(statement: BoundQuery<'q>, key: &[u8], row: &LockRow) ->
     let token = token.or_else(|| record.map(|record| record.token.value()));
     let broken_id = broken.map(|broken| broken.id.as_bytes().to_vec());
     // The time of a holder, or of a waiter.
-    let lease = holder.map(|holder| (origin::write(holder), holder.expires));
+    let lease = holder.map(|holder| (write_clock(holder), holder.expires));
     let claim = || {
         let claimed = row.claimed?;
         Some((claimed.boot.0.to_vec(), claimed.until))
@@ -38,13 +39,43 @@ pub(crate) fn write<'q>(statement: BoundQuery<'q>, key: &[u8], row: &LockRow) ->
         .bind(holder.map(|holder| holder.id.as_bytes().to_vec()))
         .bind(integer(token.unwrap_or(0)))
         .bind(holder.map_or(0, |holder| i64::from(holder.permits)))
-        .bind(lease.map(|(origin, _)| origin))
+        .bind(lease.map(|(clock, _)| clock))
         .bind(integer(until))
         .bind(holder.map_or_else(String::new, |holder| holder.label.clone()))
         .bind(integer(holder.map_or(0, |holder| holder.since)))
         .bind(integer(row.changed_at))
         .bind(broken_id.or_else(|| record.map(|record| record.bytes.clone())))
         .bind(broken.map(|broken| broken.reason.clone()))
+}
+
+/// What the column `boot_id` says of the clock that a lease is counted by: the boot, the ttl, and the shift
+/// if that is known. Each field has its number of bytes.
+///
+/// Versions that only know a boot id refuse the row: they grant nothing that they cannot judge.
+fn write_clock(holder: &SlotHolder) -> Vec<u8> {
+    let ttl = u64::try_from(holder.ttl.as_nanos()).unwrap_or(u64::MAX);
+    let mut bytes = holder.boot.0.to_vec();
+    bytes.extend(ttl.to_be_bytes());
+    bytes.extend(holder.shift.map(i64::to_be_bytes).into_iter().flatten());
+    bytes
+}
+
+/// The same fields; `None` if polylock has not written them.
+fn read_clock(bytes: &[u8]) -> Option<(BootId, Duration, Option<i64>)> {
+    let (boot, rest) = bytes.split_first_chunk()?;
+    let boot = BootId(*boot);
+    let Some((ttl, rest)) = rest.split_first_chunk() else {
+        // Of a version that did not know time namespaces, and stored no ttl. The longest is safe.
+        return rest
+            .is_empty()
+            .then_some((boot, AcquireRequest::MAX_TTL, Some(0)));
+    };
+    let shift = match rest {
+        [] => None,
+        rest => Some(i64::from_be_bytes(rest.try_into().ok()?)),
+    };
+    let ttl = Duration::from_nanos(u64::from_be_bytes(*ttl));
+    Some((boot, ttl, shift))
 }
 
 /// Larger numbers than SQLite has mean "never" and "no more" alike.
@@ -67,7 +98,7 @@ pub(crate) fn read(row: &SqliteRow) -> Option<StoredRow> {
     let holder = match bytes("id")? {
         None => None,
         Some(id) => {
-            let LeaseOrigin { boot, ttl, shift } = origin::read(&bytes("boot_id")??)?;
+            let (boot, ttl, shift) = read_clock(&bytes("boot_id")??)?;
             Some(SlotHolder {
                 id: LeaseId::from_bytes(id.try_into().ok()?),
                 token: number("token")?,
@@ -161,4 +192,29 @@ pub(crate) fn write_table<'q>(statement: BoundQuery<'q>, table: &TableInfo) -> B
         .bind(0_i64)
         .bind(none)
         .bind(None::<String>)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::testing::holder;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for shift in [Some(0), Some(-5), Some(86_400_000_000_000), None] {
+            let mut holder = holder(1, 50);
+            holder.shift = shift;
+            let found = read_clock(&write_clock(&holder)).unwrap();
+            assert_eq!(found, (holder.boot, holder.ttl, holder.shift));
+        }
+    }
+
+    #[test]
+    fn a_boot_id_alone_means_the_longest_lease() {
+        let longest = (BootId([7; 16]), AcquireRequest::MAX_TTL, Some(0));
+        assert_eq!(read_clock(&[7; 16]), Some(longest));
+        for length in [0, 15, 17, 23, 25, 33] {
+            assert_eq!(read_clock(&vec![7; length]), None, "{length}");
+        }
+    }
 }
