@@ -10,7 +10,6 @@ use polylock_core::{Error, FencingToken, LeaseState, LockKey, Released, RenewalR
 
 use super::clocks::Clocks;
 use super::connection::SqliteTable;
-use super::transact::Transactor;
 use super::write_queue::{MAX_KEYS, Operands, WriteQueue};
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::{Durability, SqliteStatements};
@@ -26,7 +25,6 @@ use crate::table::{LoadedLocks, LockRows, ReadContext, SqlClaim, TokenRange};
 /// not wait for the disk: a crash of the machine ends all leases, and the other connection has already
 /// stored the tokens.
 pub(crate) struct SqliteStore {
-    place: Arc<SqliteTable>,
     write_queue: Arc<WriteQueue>,
     renewals: Arc<WriteQueue>,
     local: Arc<LocalLeases>,
@@ -40,9 +38,9 @@ impl SqliteStore {
     ) -> polylock_core::Result<(Self, Applied)> {
         let named = |failure: SqlFailure| Error::from(failure).with_backend(engine.backend());
         let store = Self::new(config, engine).map_err(|cause| named(cause.into()))?;
-        let opened = store.write_queue.perform(Operands::Read(None), |_| ());
+        let opened = store.write_queue.perform(Operands::Table, |_| ());
         opened.await.map_err(named)?;
-        let applied = match store.place.made_table.load(Ordering::Relaxed) {
+        let applied = match store.write_queue.place.made_table.load(Ordering::Relaxed) {
             true => Applied::Created,
             false => Applied::Found,
         };
@@ -63,7 +61,7 @@ impl SqliteStore {
         let clocks = Clocks::new(engine.clone())?;
         let local = Arc::<LocalLeases>::default();
         let write_queue = |durability| {
-            let transactor = Transactor {
+            Arc::new(WriteQueue {
                 place: Arc::clone(&place),
                 engine: engine.clone(),
                 clocks: clocks.clone(),
@@ -72,14 +70,14 @@ impl SqliteStore {
                 retention: config.retention,
                 // Processes that take one new lock each share the purging among them.
                 made: AtomicU32::new(engine.lease_id().as_bytes()[0].into()),
-            };
-            WriteQueue::new(transactor, config.busy_timeout)
+                timeout: config.busy_timeout,
+                state: Mutex::default(),
+            })
         };
         Ok(Self {
             write_queue: write_queue(Durability::Every),
             renewals: write_queue(Durability::Lazy),
             local,
-            place,
         })
     }
 
@@ -88,9 +86,8 @@ impl SqliteStore {
         key: &LockKey,
         act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
     ) -> Result<T, SqlFailure> {
-        self.write_queue
-            .perform(Operands::Changed(key.clone()), on(key, act))
-            .await
+        let rows = Operands::Changed(key.clone());
+        self.write_queue.perform(rows, on(key, act)).await
     }
 
     async fn read<T: Send + 'static>(
@@ -98,16 +95,15 @@ impl SqliteStore {
         key: &LockKey,
         act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
     ) -> Result<T, SqlFailure> {
-        self.write_queue
-            .perform(Operands::Read(Some(key.clone())), on(key, act))
-            .await
+        let rows = Operands::Read(key.clone());
+        self.write_queue.perform(rows, on(key, act)).await
     }
 }
 
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteStore")
-            .field("path", &self.place.path)
+            .field("path", &self.write_queue.place.path)
             .finish_non_exhaustive()
     }
 }

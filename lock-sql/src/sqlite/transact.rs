@@ -1,37 +1,22 @@
+//! The transactions of a [`WriteQueue`].
+
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use polylock_core::LockKey;
-use polylock_core::engine::Engine;
 
-use super::clocks::Clocks;
-use super::connection::{FileConnection, SqliteTable};
+use super::connection::FileConnection;
 use super::rows::{StoredRow, TableInfo};
-use super::write_queue::{Batch, Operands, QueuedWrite, is_busy};
-use crate::dialect::sqlite::Durability;
+use super::write_queue::{Batch, Operands, QueuedWrite, WriteQueue, is_busy};
 use crate::error::{SqlCause, SqlFailure};
-use crate::store::LocalLeases;
 use crate::table::{LoadedLocks, purge};
 
-pub(super) struct Transactor {
-    pub(super) place: Arc<SqliteTable>,
-    pub(super) engine: Engine,
-    pub(super) clocks: Clocks,
-    pub(super) local: Arc<LocalLeases>,
-    pub(super) durability: Durability,
-    pub(super) retention: Duration,
-    /// Locks that were new to the table.
-    pub(super) made: AtomicU32,
-}
-
-impl Transactor {
+impl WriteQueue {
     /// Executes all of `batch` or nothing; requests without callers are dropped from it.
     ///
     /// Returns a connection only outside of a transaction. If it is dropped before `committing`, nothing
     /// was done; after that, the outcome is unknown.
-    pub(super) async fn run(
+    pub(super) async fn transact(
         &self,
         connection: &mut Option<FileConnection>,
         batch: &mut Batch,
@@ -180,8 +165,8 @@ const PURGE_ROWS: u32 = 64;
 /// The keys of operations that share a transaction.
 fn keys_of(batch: &Batch) -> BTreeSet<LockKey> {
     let keys = batch.iter().filter_map(|work| match &work.rows {
-        Operands::Changed(key) => Some(key),
-        Operands::Read(key) => key.as_ref(),
+        Operands::Changed(key) | Operands::Read(key) => Some(key),
+        Operands::Table => None,
         // Otherwise a lock could be granted that was not checked.
         Operands::Listed(_) => panic!("BUG: a list shares no transaction"),
     });
@@ -190,6 +175,8 @@ fn keys_of(batch: &Batch) -> BTreeSet<LockKey> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn work(rows: Operands) -> QueuedWrite {

@@ -1,17 +1,20 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 use polylock_core::LockKey;
+use polylock_core::engine::Engine;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::connection::FileConnection;
-use super::transact::Transactor;
+use super::clocks::Clocks;
+use super::connection::{FileConnection, SqliteTable};
+use crate::dialect::sqlite::Durability;
 use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
+use crate::store::LocalLeases;
 use crate::table::LoadedLocks;
 
 /// One operation; several share a transaction.
@@ -38,8 +41,10 @@ pub(super) enum Operands {
     Changed(LockKey),
     /// The holders of locks whose keys begin with this.
     Listed(String),
-    /// This lock, or nothing but the table.
-    Read(Option<LockKey>),
+    /// This lock.
+    Read(LockKey),
+    /// Nothing but what describes the table.
+    Table,
 }
 
 impl QueuedWrite {
@@ -96,14 +101,21 @@ impl QueuedWrite {
 /// The task also keeps the time: a caller may move from one runtime to another, and the timers of a
 /// runtime that has ended panic.
 pub(super) struct WriteQueue {
-    transactor: Transactor,
+    pub(super) place: Arc<SqliteTable>,
+    pub(super) engine: Engine,
+    pub(super) clocks: Clocks,
+    pub(super) local: Arc<LocalLeases>,
+    pub(super) durability: Durability,
+    pub(super) retention: Duration,
+    /// Locks that were new to the table.
+    pub(super) made: AtomicU32,
     /// How long a caller waits for an answer.
-    timeout: Duration,
-    state: Mutex<WriteQueueState>,
+    pub(super) timeout: Duration,
+    pub(super) state: Mutex<WriteQueueState>,
 }
 
 #[derive(Default)]
-struct WriteQueueState {
+pub(super) struct WriteQueueState {
     queue: VecDeque<QueuedWrite>,
     is_served: bool,
     /// The connection while it is idle.
@@ -111,14 +123,6 @@ struct WriteQueueState {
 }
 
 impl WriteQueue {
-    pub(super) fn new(transactor: Transactor, timeout: Duration) -> Arc<Self> {
-        Arc::new(Self {
-            transactor,
-            timeout,
-            state: Mutex::default(),
-        })
-    }
-
     /// Runs an operation in a transaction.
     pub(super) async fn perform<T: Send + 'static>(
         self: &Arc<Self>,
@@ -148,7 +152,7 @@ impl WriteQueue {
             std::mem::replace(&mut state.is_served, true)
         };
         if !is_served {
-            self.transactor.engine.spawn(Arc::clone(self).serve());
+            self.engine.spawn(Arc::clone(self).serve());
         }
         let mut outcomes = Vec::with_capacity(answers.len());
         for answer in answers {
@@ -202,8 +206,7 @@ impl WriteQueue {
                 Ok(()) => return batch.into_iter().for_each(QueuedWrite::answer),
                 Err(failure) if is_busy(&failure) => {
                     self.serve_readers(connection, &mut batch).await;
-                    let engine = &self.transactor.engine;
-                    sleep(engine.jitter(backoff / 2, backoff)).await;
+                    sleep(self.engine.jitter(backoff / 2, backoff)).await;
                     backoff = (backoff * 2).min(MAX_BACKOFF);
                 }
                 // The rows of the other keys may be in order.
@@ -258,7 +261,7 @@ impl WriteQueue {
             None => (Instant::now() + self.timeout, self.timeout),
         };
         let committing = AtomicBool::new(false);
-        let run = self.transactor.run(connection, batch, &committing);
+        let run = self.transact(connection, batch, &committing);
         match timeout_at(deadline + GRACE, run).await {
             Ok(done) => done,
             Err(_) => Err(SqlFailure::silent(timeout, committing.into_inner())),
@@ -273,7 +276,7 @@ impl WriteQueueState {
         let mut keys = 0;
         while let Some(work) = self.queue.front() {
             keys += match &work.rows {
-                Operands::Changed(_) | Operands::Read(_) => 1,
+                Operands::Changed(_) | Operands::Read(_) | Operands::Table => 1,
                 // Travels alone.
                 Operands::Listed(_) => MAX_KEYS,
             };
