@@ -11,7 +11,6 @@ use super::SqlName;
 /// the first read, and `COMMIT` with the last write.
 pub(crate) struct SqliteStatements {
     pub(crate) table: SqlName,
-    pub(crate) exists: Arc<str>,
     pub(crate) create: Arc<str>,
     pub(crate) layout: Arc<str>,
     pub(crate) list: Arc<str>,
@@ -47,6 +46,9 @@ impl Durability {
     }
 }
 
+/// Whether there is a table of this name.
+pub(crate) const EXISTS: &str = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?";
+
 /// Answers with the journal that the database has then.
 pub(crate) const WAL: &str = "PRAGMA journal_mode = WAL";
 
@@ -62,7 +64,6 @@ pub(crate) const COLUMNS: &str = "key, slot, last_token, id, token, permits, boo
 impl SqliteStatements {
     pub(crate) fn new(table: SqlName) -> Self {
         Self {
-            exists: "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?".into(),
             create: format!("BEGIN IMMEDIATE; {}; COMMIT", create(&table.to_string())).into(),
             layout: format!("SELECT token FROM {table} WHERE key = x'' AND slot = 0").into(),
             list: format!(
@@ -96,34 +97,24 @@ impl SqliteStatements {
     }
 }
 
-/// The statements inside of a transaction that a user of the database has open.
-pub(crate) struct TransactionStatements {
-    /// Makes the table if there is none, takes the write lock, and reads the rows of a key and the
-    /// row that describes the table.
-    pub(crate) open_and_load: String,
-    pub(crate) store: String,
-    /// Raises the token of a resource, and answers with the largest.
-    pub(crate) raise: String,
+/// Inside of a transaction of a user: makes the table if there is none, takes the write lock, and reads the
+/// rows of a key and the row that describes the table.
+pub(crate) fn create_and_load(table: &str) -> String {
+    format!("{}; {}", create(table), load(&table, 1))
 }
 
-impl TransactionStatements {
-    /// Takes the names as they stand in SQL text.
-    pub(crate) fn new(table: &str, fences: &str) -> Self {
-        Self {
-            open_and_load: format!("{}; {}", create(table), load(&table, 1)),
-            store: insert(&table, 1),
-            raise: format!(
-                "CREATE TABLE IF NOT EXISTS {fences} (
-                   resource   BLOB    NOT NULL PRIMARY KEY,
-                   last_token INTEGER NOT NULL
-                 ) STRICT, WITHOUT ROWID;
-                 INSERT INTO {fences} (resource, last_token) VALUES (?, ?)
-                   ON CONFLICT (resource) DO UPDATE SET
-                     last_token = MAX(last_token, excluded.last_token)
-                   RETURNING last_token"
-            ),
-        }
-    }
+/// The same for a fence: raises the token of a resource, and answers with the largest.
+pub(crate) fn raise(fences: &str) -> String {
+    format!(
+        "CREATE TABLE IF NOT EXISTS {fences} (
+           resource   BLOB    NOT NULL PRIMARY KEY,
+           last_token INTEGER NOT NULL
+         ) STRICT, WITHOUT ROWID;
+         INSERT INTO {fences} (resource, last_token) VALUES (?, ?)
+           ON CONFLICT (resource) DO UPDATE SET
+             last_token = MAX(last_token, excluded.last_token)
+           RETURNING last_token"
+    )
 }
 
 /// Answers with an error inside of a transaction, and changes nothing outside of one.
@@ -172,7 +163,8 @@ fn store(table: &SqlName, rows: usize, deletions: usize) -> String {
 /// How many rows one statement writes at most. Each has thirteen values, and a statement takes 32,766.
 const MAX_INSERTED: usize = 1_000;
 
-fn insert(table: &impl Display, rows: usize) -> String {
+/// Writes so many rows.
+pub(crate) fn insert(table: &impl Display, rows: usize) -> String {
     let columns: Vec<_> = COLUMNS.split(", ").collect();
     let values = list(&format!("({})", list("?", columns.len())), rows);
     let update = columns

@@ -11,7 +11,7 @@ use super::db_error;
 use super::file::{self, Files};
 use super::rows::{self, BoundQuery, StoredRow, TableInfo};
 use crate::dialect::range;
-use crate::dialect::sqlite::{self, Durability, LAYOUT, ROLLBACK, SqliteStatements, WAL};
+use crate::dialect::sqlite::{self, Durability, EXISTS, LAYOUT, ROLLBACK, SqliteStatements, WAL};
 use crate::error::{SqlCause, SqlErrorSource, foreign, lacks};
 use crate::mutex::Mutex;
 use crate::table::LockRow;
@@ -26,12 +26,6 @@ pub(super) struct FileConnection {
     /// The epoch of the database, among those that existed one after the other.
     pub(super) epoch: u64,
     place: Arc<SqliteTable>,
-}
-
-/// The data that was read: about the table, and the rows of the requested keys.
-pub(super) struct Loaded {
-    pub(super) table: TableInfo,
-    pub(super) rows: Vec<StoredRow>,
 }
 
 impl FileConnection {
@@ -74,9 +68,13 @@ impl FileConnection {
         })
     }
 
-    /// Reads the rows of some keys: in a write transaction, which begins here, or without blocking
-    /// writers.
-    pub(super) async fn load(&mut self, keys: &[&[u8]], writes: bool) -> Result<Loaded, SqlCause> {
+    /// Reads what describes the table, and the rows of some keys: in a write transaction, which begins here,
+    /// or without blocking writers.
+    pub(super) async fn load(
+        &mut self,
+        keys: &[&[u8]],
+        writes: bool,
+    ) -> Result<(TableInfo, Vec<StoredRow>), SqlCause> {
         let sql = self.place.statements.load(keys.len(), writes);
         let load = query(sql);
         let load = keys.iter().fold(load, |load, key| load.bind(key.to_vec()));
@@ -91,10 +89,7 @@ impl FileConnection {
         }
         let table = table.ok_or_else(|| SqlCause::malformed(self.table()))?;
         check_layout(&self.place, table.layout)?;
-        Ok(Loaded {
-            table,
-            rows: loaded,
-        })
+        Ok((table, loaded))
     }
 
     /// Writes and deletes rows, and ends the transaction.
@@ -216,11 +211,8 @@ async fn start(
             "the database file {path:?} cannot have a write-ahead log, its journal is {journal:?}"
         )));
     }
-    let exists = sqlx::query_scalar::<_, i64>(AssertSqlSafe(Arc::clone(&statements.exists)));
-    let exists = exists
-        .bind(statements.table.as_str())
-        .fetch_optional(&mut *raw)
-        .await;
+    let exists = sqlx::query_scalar::<_, i64>(EXISTS).bind(statements.table.as_str());
+    let exists = exists.fetch_optional(&mut *raw).await;
     let mut layout = None;
     if exists.map_err(failed)?.is_some() {
         layout = read_layout(raw, place).await?;

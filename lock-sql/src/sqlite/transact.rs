@@ -70,13 +70,13 @@ impl WriteQueue {
         }
         let (keys, writes) = (keys_of(batch), batch.iter().any(QueuedWrite::writes));
         let keys: Vec<_> = keys.iter().map(LockKey::as_bytes).collect();
-        let loaded = open.load(&keys, writes).await?;
+        let (table, rows) = open.load(&keys, writes).await?;
         // The clock is read here, under the write lock: see `ReadContext`.
-        let mut locks = LoadedLocks::new(self.clocks.now(loaded.table.floor));
-        self.fill(&mut locks, loaded.rows);
+        let mut locks = LoadedLocks::new(self.clocks.now(table.floor));
+        self.fill(&mut locks, rows);
         self.apply(open, batch, &mut locks)?;
         if writes {
-            let stored = self.store(open, &locks, loaded.table, committing).await;
+            let stored = self.store(open, &locks, table, committing).await;
             return stored.map_err(|cause| SqlFailure {
                 cause,
                 outcome_unknown: true,

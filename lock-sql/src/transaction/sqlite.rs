@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use super::connection::DatabaseTransaction;
 use super::place::QualifiedTable;
-use crate::dialect::sqlite::{LAYOUT, PROBE, TransactionStatements};
+use crate::dialect::sqlite::{self, LAYOUT, PROBE, create_and_load, insert};
 use crate::error::SqlCause;
 use crate::sqlite::clocks::Clocks;
 use crate::sqlite::db_error::{BUSY, BUSY_SNAPSHOT, ERROR, FULL, IOERR, LOCKED, READONLY, code};
@@ -26,8 +26,8 @@ impl DatabaseTransaction for SqliteConnection {
     ) -> Result<Option<u64>> {
         check_open(self).await?;
         let clocks = clocks()?;
-        let statements = inside(place);
-        let load = query(statements.open_and_load).bind(key.as_bytes().to_vec());
+        let table = place.quoted('"', "");
+        let load = query(create_and_load(&table)).bind(key.as_bytes().to_vec());
         let found = fetch(self, load).await?;
         // The clock is read under the write lock: see `ReadContext`.
         let mut locks = read(place, key, &found, clocks)?;
@@ -35,7 +35,7 @@ impl DatabaseTransaction for SqliteConnection {
         let Ok(token) = locks.rows_of(key).pass(&ctx) else {
             return Ok(None);
         };
-        let store = query(statements.store);
+        let store = query(insert(&table, 1));
         let store = locks
             .changed()
             .fold(store, |store, (key, row)| rows::write(store, key, row));
@@ -50,8 +50,9 @@ impl DatabaseTransaction for SqliteConnection {
         token: u64,
     ) -> Result<u64> {
         check_open(self).await?;
-        let raise = query(inside(place).raise).bind(resource.as_bytes().to_vec());
-        let raise = raise.bind(i64::try_from(token).unwrap_or(i64::MAX));
+        let raise = query(sqlite::raise(&place.quoted('"', "_fences")))
+            .bind(resource.as_bytes().to_vec())
+            .bind(i64::try_from(token).unwrap_or(i64::MAX));
         let found = fetch(self, raise).await?;
         let newest = found.last().and_then(|row| row.try_get::<i64, _>(0).ok());
         let newest = newest.and_then(|newest| u64::try_from(newest).ok());
@@ -68,10 +69,6 @@ fn clocks() -> Result<&'static Clocks> {
     let engine = Engine::of_this_process(SqliteConnection::BACKEND);
     let clocks = Clocks::new(engine)?;
     Ok(CLOCKS.get_or_init(|| clocks))
-}
-
-fn inside(place: &QualifiedTable) -> TransactionStatements {
-    TransactionStatements::new(&place.quoted('"', ""), &place.quoted('"', "_fences"))
 }
 
 /// What is stored about a lock, at this moment.
