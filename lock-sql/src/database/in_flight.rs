@@ -1,7 +1,7 @@
 //! Statements that acquire a lock, and may outlive their callers.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use polylock_core::engine::{Engine, LeaseId, Moment, before};
@@ -22,14 +22,14 @@ pub(super) struct InFlight {
     /// How long the server keeps executing a statement whose connection is gone.
     aftermath: Duration,
     /// The statements of a lease: a repeated request has several.
-    statements: Mutex<HashMap<LeaseId, Vec<Statement>>>,
+    statements: Mutex<HashMap<LeaseId, Vec<Arc<Statement>>>>,
 }
 
 struct Statement {
     /// Closed when it ends here.
-    running: Arc<Semaphore>,
-    /// If it ended here without a reply, the time by which it ends at the server.
-    in_doubt: Option<Moment>,
+    running: Semaphore,
+    /// Set when it ends here: the time by which it ends at the server, which is later without a reply.
+    over: OnceLock<Moment>,
 }
 
 impl InFlight {
@@ -59,17 +59,16 @@ impl InFlight {
     }
 
     fn begin(self: &Arc<Self>, id: LeaseId) -> StatementEnd {
-        let running = Arc::new(Semaphore::new(0));
-        let statement = Statement {
-            running: Arc::clone(&running),
-            in_doubt: None,
-        };
+        let statement = Arc::new(Statement {
+            running: Semaphore::new(0),
+            over: OnceLock::new(),
+        });
         let mut statements = self.statements.lock();
-        statements.entry(id).or_default().push(statement);
+        let of_id = statements.entry(id).or_default();
+        of_id.push(Arc::clone(&statement));
         StatementEnd {
             in_flight: Arc::clone(self),
-            id,
-            running,
+            statement,
             in_doubt: true,
         }
     }
@@ -77,9 +76,10 @@ impl InFlight {
     /// Waits until no statement can acquire a lock for `id`; false if one still may.
     pub(super) async fn settle(&self, id: LeaseId, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
-        for running in self.running(id) {
+        let of_id = self.statements.lock().get(&id).cloned();
+        for statement in of_id.unwrap_or_default() {
             // It has nothing to give before it is closed.
-            drop(before(until, running.acquire()).await);
+            drop(before(until, statement.running.acquire()).await);
         }
         let mut statements = self.statements.lock();
         forget_over(&mut statements, self.engine.now());
@@ -90,30 +90,11 @@ impl InFlight {
     pub(super) fn forget(&self, id: LeaseId) {
         self.statements.lock().remove(&id);
     }
-
-    /// A statement has ended; others of a repeated request stay.
-    fn end(&self, id: LeaseId, ended: &Arc<Semaphore>, in_doubt: bool) {
-        let now = self.engine.now();
-        let mut statements = self.statements.lock();
-        let of_id = statements.get_mut(&id).into_iter().flatten();
-        for it in of_id.filter(|it| Arc::ptr_eq(&it.running, ended)) {
-            // What is certain is over at once.
-            it.in_doubt = Some(if in_doubt { now + self.aftermath } else { now });
-        }
-        // There are few of them, and none is asked for again.
-        forget_over(&mut statements, now);
-    }
-
-    fn running(&self, id: LeaseId) -> Vec<Arc<Semaphore>> {
-        let statements = self.statements.lock();
-        let of_id = statements.get(&id).into_iter().flatten();
-        of_id.map(|it| Arc::clone(&it.running)).collect()
-    }
 }
 
-fn forget_over(statements: &mut HashMap<LeaseId, Vec<Statement>>, now: Moment) {
+fn forget_over(statements: &mut HashMap<LeaseId, Vec<Arc<Statement>>>, now: Moment) {
     statements.retain(|_, of_id| {
-        of_id.retain(|it| it.in_doubt.is_none_or(|until| until > now));
+        of_id.retain(|it| it.over.get().is_none_or(|over| *over > now));
         !of_id.is_empty()
     });
 }
@@ -138,15 +119,22 @@ const ROUNDING: Duration = Duration::from_secs(1);
 /// Says that a statement has ended, or its runtime with it.
 struct StatementEnd {
     in_flight: Arc<InFlight>,
-    id: LeaseId,
-    running: Arc<Semaphore>,
+    statement: Arc<Statement>,
     in_doubt: bool,
 }
 
 impl Drop for StatementEnd {
     fn drop(&mut self) {
-        self.in_flight.end(self.id, &self.running, self.in_doubt);
-        self.running.close();
+        let now = self.in_flight.engine.now();
+        // What is certain is over at once.
+        let over = match self.in_doubt {
+            true => now + self.in_flight.aftermath,
+            false => now,
+        };
+        self.statement.over.get_or_init(|| over);
+        // There are few of them, and none is asked for again.
+        forget_over(&mut self.in_flight.statements.lock(), now);
+        self.statement.running.close();
     }
 }
 
