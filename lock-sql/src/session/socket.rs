@@ -5,7 +5,7 @@ use std::future::pending;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::actor::Actor;
-use crate::wire::{Duplicate, Ends, QueryResult, ServerConnection, find};
+use crate::wire::{Duplicate, Ends, QueryResult, ServerConnection, SocketWatch, find};
 
 pub(super) enum SessionSocket {
     /// Its ends, as the server sees them, if they can identify it.
@@ -26,11 +26,11 @@ impl SessionSocket {
 }
 
 impl Actor {
-    /// A command runs, whose reply shows the state.
+    /// A command runs, whose reply shows the state. A watch would cost something when it arrives.
     pub(super) fn stop_watching(&mut self) {
         self.watch_at = None;
         if let Some(connection) = &mut self.connection {
-            connection.stop_watching();
+            connection.watch = None;
         }
     }
 
@@ -49,8 +49,10 @@ impl Actor {
                 }
             }
             SessionSocket::Found => {
-                if let Some(connection) = &mut self.connection {
-                    connection.watch();
+                if let Some(connection) = &mut self.connection
+                    && connection.watch.is_none()
+                {
+                    connection.watch = connection.socket.as_ref().and_then(SocketWatch::of);
                 }
             }
             SessionSocket::At(None) | SessionSocket::Sought(_) => {}
@@ -60,8 +62,8 @@ impl Actor {
 
 /// Returns when the server has closed a connection that is watched.
 pub(super) async fn closed(connection: Option<&ServerConnection>) {
-    match connection {
-        Some(connection) => connection.ended().await,
+    match connection.and_then(|connection| connection.watch.as_ref()) {
+        Some(watch) => watch.ended().await,
         None => pending().await,
     }
 }

@@ -1,4 +1,3 @@
-use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +15,8 @@ use super::{DbError, ErrorClass};
 pub(crate) struct ServerConnection {
     /// Another descriptor of its socket, which keeps the socket open until this is dropped.
     pub(crate) socket: Option<Duplicate>,
-    watch: Option<SocketWatch>,
+    /// Notices the end of the connection while it is idle.
+    pub(crate) watch: Option<SocketWatch>,
     place: Box<dyn ConnectionSlot>,
     pub(crate) target: Arc<ConnectTarget>,
 }
@@ -35,26 +35,6 @@ impl ServerConnection {
             place,
             target: Arc::clone(target),
         })
-    }
-
-    /// Has [`ended`](Self::ended) watch the socket, if there is another descriptor of it.
-    pub(crate) fn watch(&mut self) {
-        if self.watch.is_none() {
-            self.watch = self.socket.as_ref().and_then(SocketWatch::of);
-        }
-    }
-
-    /// Costs nothing any more when an answer arrives.
-    pub(crate) fn stop_watching(&mut self) {
-        self.watch = None;
-    }
-
-    /// Returns when the server has closed the connection, if that is watched.
-    pub(crate) async fn ended(&self) {
-        match &self.watch {
-            Some(watch) => watch.ended().await,
-            None => pending().await,
-        }
     }
 
     /// Prepares the connection for single statements: the server-side limit is the timeout of the

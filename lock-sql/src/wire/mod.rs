@@ -15,7 +15,7 @@ mod value;
 pub(crate) use self::connection::ServerConnection;
 pub(crate) use self::driver::{Driver, DriverOptions, ReservedPool};
 pub(crate) use self::reserved_connections::ReservedConnections;
-pub(crate) use self::socket::{Duplicate, Ends, find};
+pub(crate) use self::socket::{Duplicate, Ends, SocketWatch, find};
 pub(crate) use self::sql::{Sql, hex};
 pub(crate) use self::target::{ConnectTarget, Flavor};
 pub(crate) use self::value::{QueryResult, SqlValue};
