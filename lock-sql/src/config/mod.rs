@@ -18,6 +18,8 @@ pub(crate) use self::options::ServerKind;
 #[cfg(feature = "_server")]
 pub use self::options::SqlMode;
 #[cfg(feature = "_server")]
+pub(crate) use self::pool::AppPool;
+#[cfg(feature = "_server")]
 pub(crate) use self::server::POOLED_ADVISORY;
 #[cfg(feature = "_server")]
 pub use self::server::SqlConfig;

@@ -11,12 +11,11 @@ use sqlx::MySqlPool;
 #[cfg(feature = "postgres")]
 use sqlx::PgPool;
 use sqlx::pool::CloseEvent;
-use sqlx::{Connection, Pool};
 
 use super::{SqlConfig, SqlMode};
 use crate::database::{POOL_LOCK_WAITS, RENEWERS};
 use crate::error::SqlFailure;
-use crate::wire::{ConnectTarget, Driver, DriverOptions, ReservedConnections, ReservedPool};
+use crate::wire::{ConnectTarget, DriverOptions, ReservedPool};
 
 /// A pool of the application, of any database.
 #[async_trait]
@@ -29,7 +28,8 @@ pub(crate) trait AppPool: Send + Sync {
 
     fn close_event(&self) -> CloseEvent;
 
-    /// Reserves connections, and opens those of locks in their places.
+    /// Reserves connections, and opens one in the place of each. If it is dropped or fails, it returns all of
+    /// them.
     async fn reserve(
         &self,
         engine: &Engine,
@@ -40,36 +40,6 @@ pub(crate) trait AppPool: Send + Sync {
 impl fmt::Debug for dyn AppPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AppPool")
-    }
-}
-
-#[async_trait]
-impl<DB: Driver> AppPool for Pool<DB>
-where
-    DriverOptions: From<<DB::Connection as Connection>::Options>,
-{
-    fn options(&self) -> DriverOptions {
-        (*self.connect_options()).clone().into()
-    }
-
-    fn max_connections(&self) -> u32 {
-        self.options().get_max_connections()
-    }
-
-    fn is_closed(&self) -> bool {
-        self.is_closed()
-    }
-
-    fn close_event(&self) -> CloseEvent {
-        self.close_event()
-    }
-
-    async fn reserve(
-        &self,
-        engine: &Engine,
-        target: &ConnectTarget,
-    ) -> Result<Arc<dyn ReservedPool>, SqlFailure> {
-        Ok(ReservedConnections::reserve(engine, self, target).await?)
     }
 }
 

@@ -13,8 +13,7 @@ mod target;
 mod value;
 
 pub(crate) use self::connection::ServerConnection;
-pub(crate) use self::driver::{Driver, DriverOptions, ReservedPool};
-pub(crate) use self::reserved_connections::ReservedConnections;
+pub(crate) use self::driver::{DriverOptions, ReservedPool};
 pub(crate) use self::socket::{Duplicate, Ends, SocketWatch, find};
 pub(crate) use self::sql::{Sql, hex};
 pub(crate) use self::target::{ConnectTarget, Flavor};

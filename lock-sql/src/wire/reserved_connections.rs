@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock_core::engine::Engine;
-use sqlx::pool::PoolConnection;
-use sqlx::{Connection as _, Database, Pool};
+use sqlx::pool::{CloseEvent, PoolConnection};
+use sqlx::{Connection, Database, Pool};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
@@ -21,10 +21,11 @@ use tokio::time::{Instant, timeout};
 use super::DbError;
 use super::driver::{ConnectionSlot, Driver, DriverOptions, RawConnection, ReservedPool};
 use super::target::ConnectTarget;
+use crate::config::AppPool;
 use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
 
-pub(crate) struct ReservedConnections<DB: Database> {
+struct ReservedConnections<DB: Database> {
     engine: Engine,
     /// The free places; `None` once the pool is closed.
     free: Mutex<Option<Vec<Free<DB>>>>,
@@ -36,21 +37,39 @@ pub(crate) struct ReservedConnections<DB: Database> {
 /// be broken, or in the middle of a statement whose caller is gone.
 type Free<DB> = (Permit<DB>, Option<Instant>);
 
-impl<DB: Driver> ReservedConnections<DB> {
-    /// Reserves so many connections of the pool, and opens one in the place of each. If it is dropped or
-    /// fails, it returns all of them.
-    pub(crate) async fn reserve(
+#[async_trait]
+impl<DB: Driver> AppPool for Pool<DB>
+where
+    DriverOptions: From<<DB::Connection as Connection>::Options>,
+{
+    fn options(&self) -> DriverOptions {
+        (*self.connect_options()).clone().into()
+    }
+
+    fn max_connections(&self) -> u32 {
+        self.options().get_max_connections()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed()
+    }
+
+    fn close_event(&self) -> CloseEvent {
+        self.close_event()
+    }
+
+    async fn reserve(
+        &self,
         engine: &Engine,
-        pool: &Pool<DB>,
         target: &ConnectTarget,
-    ) -> Result<Arc<Self>, SqlFailure> {
+    ) -> Result<Arc<dyn ReservedPool>, SqlFailure> {
         let (count, within) = (target.config.reserved(), target.config.timeout);
         let mut free = Vec::with_capacity(count);
         for _ in 0..count {
             // Within its own limit: an error says more than that it took too long.
-            let acquired = match timeout(within, pool.acquire()).await {
+            let acquired = match timeout(within, self.acquire()).await {
                 Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => {
-                    return Err(SqlCause::Unfit(busy(pool, count)).into());
+                    return Err(SqlCause::Unfit(busy(self.max_connections(), count)).into());
                 }
                 Ok(acquired) => acquired.map_err(DbError::of_client),
             };
@@ -65,28 +84,24 @@ impl<DB: Driver> ReservedConnections<DB> {
             free.push((permit, Some(Instant::now())));
         }
         let (alive, mut ended) = oneshot::channel();
-        let reserved = Arc::new(Self {
+        let reserved = Arc::new(ReservedConnections {
             engine: engine.clone(),
             free: Mutex::new(Some(free)),
             _alive: alive,
         });
-        let (weak, mut closing) = (Arc::downgrade(&reserved), pool.close_event());
+        let (weak, mut closing) = (Arc::downgrade(&reserved), self.close_event());
         engine.spawn_service(async move {
             tokio::select! {
                 () = &mut closing => {}
                 _ = &mut ended => return,
             }
             if let Some(reserved) = weak.upgrade() {
-                reserved.close();
+                // The others follow when their statement ends.
+                let free = reserved.free.lock().take();
+                drop(free);
             }
         });
         Ok(reserved)
-    }
-
-    /// Returns the free places to the pool; the others follow when their statement ends.
-    fn close(&self) {
-        let free = self.free.lock().take();
-        drop(free);
     }
 }
 
@@ -186,8 +201,7 @@ fn return_to_pool<DB: Database>(engine: &Engine, permits: Vec<Free<DB>>) {
     }
 }
 
-fn busy<DB: Database>(pool: &Pool<DB>, count: usize) -> String {
-    let most = pool.options().get_max_connections();
+fn busy(most: u32, count: usize) -> String {
     format!(
         "the pool has no free connection for locks, which reserve {count} of its {most}: connect before \
          the application uses all of them"
