@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::LockKey;
 use polylock_core::engine::Moment;
+use polylock_core::{FencingToken, Grant, LockKey};
 use tokio::time::{Instant, sleep_until};
 
 use super::actor::{Actor, HeldSessionLock};
 use super::args::{Args, millis};
-use super::handle::{SessionGrant, SessionHold, SessionReply, SessionRequest, ended};
+use super::handle::{SessionHold, SessionReply, SessionRequest, ended};
 use super::record::RECORD_AFTER;
 use super::statements::{column, got};
 use crate::config::SqlMode;
@@ -48,13 +48,10 @@ impl Actor {
             Ok(SessionStep::Got(got)) => {
                 self.holds(&take, got);
                 take.reservation.settle();
-                let granted = SessionGrant {
-                    token: got.token,
-                    since: got.since,
-                    hold: SessionHold::new(take.reservation, id),
-                };
+                let grant = Grant::new(got.since, Some(FencingToken::new(got.token)));
+                let hold = SessionHold::new(take.reservation, id);
                 // If the caller is gone, dropping this releases the lock.
-                drop(take.reply.send(Ok(SessionReply::Granted(granted))));
+                drop(take.reply.send(Ok(SessionReply::Granted(grant, hold))));
             }
             Ok(SessionStep::Held { is_dirty }) => {
                 // If the caller is gone, its reservation is dropped.

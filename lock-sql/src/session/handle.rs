@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use polylock_core::engine::{Engine, LeaseId, Moment};
-use polylock_core::{LeaseControl, LockKey, LostReason, Released};
+use polylock_core::{Grant, LeaseControl, LockKey, LostReason, Released};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -102,20 +102,9 @@ impl Drop for SessionReleaseReply {
 
 /// Makes a shutdown wait until an abandoned acquisition is undone.
 pub(super) struct UndoOnDrop<'a> {
-    engine: &'a Engine,
-    ended: Option<oneshot::Receiver<()>>,
-}
-
-impl<'a> UndoOnDrop<'a> {
-    pub(super) fn new(engine: &'a Engine, ended: oneshot::Receiver<()>) -> Self {
-        let ended = Some(ended);
-        Self { engine, ended }
-    }
-
-    /// The caller has the answer.
-    pub(super) fn disarm(mut self) {
-        self.ended = None;
-    }
+    pub(super) engine: &'a Engine,
+    /// `None` once the caller has the answer.
+    pub(super) ended: Option<oneshot::Receiver<()>>,
 }
 
 impl Drop for UndoOnDrop<'_> {
@@ -127,16 +116,10 @@ impl Drop for UndoOnDrop<'_> {
 }
 
 pub(crate) enum SessionReply {
-    Granted(SessionGrant),
+    /// The grant counts from when the server granted the lock, or earlier.
+    Granted(Grant, SessionHold),
     /// Another session holds it; the reservation remains.
     Held(Reservation),
-}
-
-pub(crate) struct SessionGrant {
-    pub(crate) token: u64,
-    /// When the server granted the lock, or earlier.
-    pub(crate) since: Moment,
-    pub(crate) hold: SessionHold,
 }
 
 impl SessionHandle {

@@ -26,14 +26,14 @@ use std::time::Duration;
 
 use polylock_core::engine::{Engine, before};
 use polylock_core::{
-    AcquireRequest, Capabilities, Error, ErrorKind, FencingToken, Grant, LockGuard, LockKey,
-    LockLifetime, Mode, Result, Waiting,
+    AcquireRequest, Capabilities, Error, ErrorKind, Grant, LockGuard, LockKey, LockLifetime, Mode,
+    Result, Waiting,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use self::context::SessionContext;
-use self::handle::{SessionCommand, SessionGrant, SessionReply, SessionRequest, UndoOnDrop, ended};
+use self::handle::{SessionCommand, SessionHold, SessionReply, SessionRequest, UndoOnDrop, ended};
 use self::lease::SessionLease;
 use self::pool::{Reservation, SessionPool};
 use self::statements::SessionStatements;
@@ -163,7 +163,9 @@ impl SqlSessions {
         loop {
             let taking = self.take(reservation, request, until);
             reservation = match budget.asking(taking).await {
-                Ok(SessionReply::Granted(granted)) => return Ok(self.guard(request, granted)),
+                Ok(SessionReply::Granted(grant, hold)) => {
+                    return Ok(self.guard(request, grant, hold));
+                }
                 Ok(SessionReply::Held(reservation)) => reservation,
                 // An interrupted wait also ended its session.
                 Err(failure) if until.is_some() && failure.is_late() => {
@@ -219,15 +221,22 @@ impl SqlSessions {
             }))
         };
         let taken = engine.poll_woken(|| session.send(take));
-        let undoing = UndoOnDrop::new(engine, ended);
+        let mut undoing = UndoOnDrop {
+            engine,
+            ended: Some(ended),
+        };
         let taken = taken.await.unwrap_or_else(|_| Err(self::ended()));
-        undoing.disarm();
+        undoing.ended = None;
         taken
     }
 
-    fn guard(&self, request: &AcquireRequest, granted: SessionGrant) -> Result<LockGuard> {
-        let grant = Grant::new(granted.since, Some(FencingToken::new(granted.token)));
-        let lease = Arc::new(SessionLease::new(granted.hold, self.capabilities.downgrade));
+    fn guard(
+        &self,
+        request: &AcquireRequest,
+        grant: Grant,
+        hold: SessionHold,
+    ) -> Result<LockGuard> {
+        let lease = Arc::new(SessionLease::new(hold, self.capabilities.downgrade));
         let (engine, ttl) = (&self.context.engine, self.context.timeout);
         let pending = engine.pending(request.key(), lease, ttl);
         pending.granted(request, grant)

@@ -768,16 +768,16 @@ async fn a_row_lock_on_mysql_keeps_no_token_locked() {
     let mut context = Arc::into_inner(context).expect("no session has it");
     context.statements = dialect::mysql::session::row(table, Flavor::MySql);
     actor.context = Arc::new(context);
-    let Ok(SessionReply::Granted(granted)) = take(&mut actor, &here, Wait::Never, None).await
+    let Ok(SessionReply::Granted(grant, _hold)) = take(&mut actor, &here, Wait::Never, None).await
     else {
         panic!("it is free");
     };
+    let token = grant.token.expect("it has one").value();
     let drawn = actor.ask(|it| &it.draw, &Args::new()).await.unwrap();
     let block: Vec<_> = drawn.rows.iter().filter(|row| row.len() == 2).collect();
     let [first, last] = [0, 1].map(|at| block[0][at].int().unwrap());
-    assert_eq!(i64::try_from(granted.token).unwrap() + 1, first);
+    assert_eq!(i64::try_from(token).unwrap() + 1, first);
     assert_eq!(last - first + 1, i64::try_from(TOKENS_AT_ONCE).unwrap());
-    let token = granted.token;
     let insert = format!("INSERT INTO {counter} (id) VALUES ({token}), ({first}), ({last})");
     run(&here, &insert, Args::new()).await;
 }
