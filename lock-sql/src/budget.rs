@@ -10,6 +10,7 @@ use crate::error::SqlFailure;
 use crate::mutex::Mutex;
 
 /// The wait of one request: its deadline, and the last known state of the lock and the server.
+#[derive(Default)]
 pub(crate) struct SqlBudget {
     wait: Wait,
     deadline: Option<Instant>,
@@ -28,10 +29,7 @@ impl SqlBudget {
         Self {
             wait,
             deadline: wait.deadline(),
-            was_held: AtomicBool::new(false),
-            is_unanswered: AtomicBool::new(false),
-            is_full: AtomicBool::new(false),
-            outage: Mutex::default(),
+            ..Self::default()
         }
     }
 

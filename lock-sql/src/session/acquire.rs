@@ -49,7 +49,11 @@ impl Actor {
                 self.holds(&take, got);
                 take.reservation.settle();
                 let grant = Grant::new(got.since, Some(FencingToken::new(got.token)));
-                let hold = SessionHold::new(take.reservation, id);
+                let hold = SessionHold {
+                    reservation: take.reservation,
+                    id,
+                    is_kept: true,
+                };
                 // If the caller is gone, dropping this releases the lock.
                 drop(take.reply.send(Ok(SessionReply::Granted(grant, hold))));
             }
@@ -234,15 +238,12 @@ impl Actor {
         if self.context.mode == SqlMode::Row && !answer.rows.iter().any(is_locked) {
             return Ok(None);
         }
-        let row = answer.rows.last().filter(|row| row.len() > 1);
         let malformed =
             || SqlFailure::from(SqlCause::Unfit("an answer without its columns".to_owned()));
-        let row = row.ok_or_else(malformed)?;
-        let get = |column: usize| {
-            row.get(column)
-                .and_then(SqlValue::int)
-                .ok_or_else(malformed)
-        };
+        if answer.rows.last().is_none_or(|row| row.len() < 2) {
+            return Err(malformed());
+        }
+        let get = |column: usize| answer.last_int(column).ok_or_else(malformed);
         let token = match get(column::TOKEN)? {
             got::NOT => return Ok(Some(SessionStep::Held { is_dirty: false })),
             // Not a held lock, which would be a reply.
@@ -265,7 +266,7 @@ impl Actor {
             }
             token => u64::try_from(token).map_err(|_| malformed())?,
         };
-        if row.get(column::ADMITTED).and_then(SqlValue::int) == Some(0) {
+        if answer.last_int(column::ADMITTED) == Some(0) {
             return Err(ended());
         }
         let waited = u64::try_from(get(column::ELAPSED)?).ok();
@@ -282,7 +283,7 @@ impl Actor {
             token,
             session: get(column::SESSION)?,
             began: get(column::BEGAN)?,
-            claimed: row.get(column::CLAIMED).and_then(SqlValue::int) == Some(1),
+            claimed: answer.last_int(column::CLAIMED) == Some(1),
         })))
     }
 

@@ -199,17 +199,12 @@ impl Actor {
 
     /// When the session has to act without a command.
     fn due(&self) -> Instant {
-        let asked_for = self.due_at_server();
-        self.watch_at.map_or(asked_for, |at| at.min(asked_for))
-    }
-
-    fn due_at_server(&self) -> Instant {
-        if self.held.is_empty() {
-            return self.rested + self.context.rests_for();
-        }
-        let probe = self.probed + self.context.probe_every();
+        let at_server = match self.held.is_empty() {
+            true => self.rested + self.context.rests_for(),
+            false => self.probed + self.context.probe_every(),
+        };
         let records = self.held.values().filter_map(|held| held.record_at);
-        records.min().map_or(probe, |record| record.min(probe))
+        records.chain(self.watch_at).fold(at_server, Instant::min)
     }
 
     /// Does what is due; false if the session is not needed any more.

@@ -209,20 +209,12 @@ impl SessionHandle {
 
 /// A lock in a session; dropping it releases the lock.
 pub(crate) struct SessionHold {
-    reservation: Reservation,
+    pub(super) reservation: Reservation,
     pub(super) id: LeaseId,
-    is_kept: bool,
+    pub(super) is_kept: bool,
 }
 
 impl SessionHold {
-    pub(super) fn new(reservation: Reservation, id: LeaseId) -> Self {
-        Self {
-            reservation,
-            id,
-            is_kept: true,
-        }
-    }
-
     pub(crate) fn session(&self) -> &SessionHandle {
         &self.reservation.session
     }

@@ -36,19 +36,16 @@ impl Actor {
     /// lock, the release waits for it; so does a downgrade.
     pub(super) fn record_holders(&mut self, due: Option<Instant>) {
         let is_due = |at: Instant| due.is_none_or(|due| at <= due);
-        let ids = self.held.iter();
-        let ids = ids.filter(|(_, held)| held.record_at.is_some_and(is_due));
-        let ids: Vec<_> = ids.map(|(id, _)| *id).collect();
         let mut records = Vec::new();
-        for id in ids {
-            let Some(mut held) = self.held.remove(&id) else {
-                continue;
-            };
-            let (written, recording) = watch::channel(());
-            (held.record_at, held.recording) = (None, Some(recording));
-            records.push((self.record_args(id, &held), held.is_shared, written));
-            self.held.insert(id, held);
+        let mut all = std::mem::take(&mut self.held);
+        for (id, held) in &mut all {
+            if held.record_at.is_some_and(is_due) {
+                let (written, recording) = watch::channel(());
+                (held.record_at, held.recording) = (None, Some(recording));
+                records.push((self.record_args(*id, held), held.is_shared, written));
+            }
         }
+        self.held = all;
         if records.is_empty() {
             return;
         }
