@@ -114,12 +114,9 @@ impl SqlSessions {
             true => budget.limit(GRACE),
             false => Some(Instant::now() + self.context.request_timeout),
         };
+        let unserved = || self.unserved(&budget);
         let acquired = match limit {
-            Some(limit) => {
-                budget
-                    .bound(limit, attempts, || self.unserved(&budget))
-                    .await
-            }
+            Some(limit) => budget.bound(limit, attempts, unserved).await,
             None => attempts.await,
         };
         self.of(request.key(), acquired)

@@ -159,11 +159,8 @@ impl SessionPool {
     /// Why requests wait in this process, if the server has opened as many sessions as it may.
     pub(crate) fn why_full(&self) -> Option<String> {
         let connections = self.context.connections;
-        let open = {
-            let state = self.state.lock();
-            let sessions = state.sessions.iter();
-            sessions.filter(|entry| !entry.session.is_over()).count()
-        };
+        let is_open = |entry: &&SessionEntry| !entry.session.is_over();
+        let open = self.state.lock().sessions.iter().filter(is_open).count();
         (open >= connections).then(|| {
             format!(
                 "all {connections} connections are in use, each for a lock or a waiter; \
@@ -305,38 +302,22 @@ impl SessionPool {
 
     /// A session ends; it takes no more reservations.
     pub(crate) fn remove(&self, session: &SessionHandle) {
-        let removed: Vec<_> = {
-            let mut state = self.state.lock();
-            let is_it = |entry: &mut SessionEntry| entry.session.id == session.id;
-            state.sessions.extract_if(.., is_it).collect()
-        };
-        // Outside of the mutex: it may be the last one that knows the session.
-        drop(removed);
+        drop(self.take_out(|entry| entry.session.id == session.id));
         self.changed.notify_waiters();
     }
 
     /// Removes a session without reservations; false if it has one.
     pub(crate) fn retire(&self, session: &SessionHandle) -> bool {
-        let retired = {
-            let mut state = self.state.lock();
-            let at = state
-                .sessions
-                .iter()
-                .position(|entry| entry.session.id == session.id && entry.keys.is_empty());
-            at.map(|at| state.sessions.swap_remove(at))
-        };
+        let is_it = |entry: &SessionEntry| entry.session.id == session.id && entry.keys.is_empty();
+        let retired = self.take_out(is_it);
         // Another one may be opened in its place.
         self.changed.notify_waiters();
-        retired.is_some()
+        !retired.is_empty()
     }
 
     /// Ends the sessions without reservations, so that the server keeps no record of them.
     pub(crate) async fn retire_idle(&self) {
-        let idle: Vec<_> = {
-            let mut state = self.state.lock();
-            let is_idle = |entry: &mut SessionEntry| entry.keys.is_empty();
-            state.sessions.extract_if(.., is_idle).collect()
-        };
+        let idle = self.take_out(|entry| entry.keys.is_empty());
         // All commands are sent before the first reply: the caller may stop waiting.
         let retire =
             |entry: SessionEntry| entry.session.send(|reply| SessionCommand::Retire { reply });
@@ -345,6 +326,15 @@ impl SessionPool {
             // An error says that the session has ended by itself.
             let _ended = retired.await;
         }
+    }
+
+    /// Takes sessions out. They are dropped outside of the mutex: nothing else may know them any more.
+    fn take_out(&self, is_it: impl Fn(&SessionEntry) -> bool) -> Vec<SessionEntry> {
+        let mut state = self.state.lock();
+        state
+            .sessions
+            .extract_if(.., |entry| is_it(entry))
+            .collect()
     }
 
     /// Deletes the records of ended sessions, if the last deletion is a while ago.
@@ -394,10 +384,7 @@ impl SessionPool {
 
 /// Records all holders in this process, so that its own requests find them.
 pub(super) async fn record_all() {
-    let sessions = {
-        let sessions = SESSIONS.lock();
-        sessions.clone()
-    };
+    let sessions = SESSIONS.lock().clone();
     let sessions = sessions.iter().filter_map(Weak::upgrade);
     let recorded: Vec<_> = sessions
         .filter(|session| session.has_holders())
