@@ -71,10 +71,7 @@ enum RowKind {
 /// all later leases. The rows are deleted once every statement that may have missed that has ended. The
 /// tokens of row locks come from elsewhere. The row of a fence stays, because a smaller token may arrive
 /// at any later time.
-#[derive(Clone)]
-pub(crate) struct Purge(Arc<PurgeInner>);
-
-struct PurgeInner {
+pub(crate) struct Purge {
     engine: Engine,
     texts: PurgeTexts,
     pool: Arc<Pool>,
@@ -101,12 +98,6 @@ struct PendingDelete {
     since: Moment,
 }
 
-/// Consecutive rows of one kind.
-struct Scanned {
-    idle: Vec<IdleRow>,
-    passed: Vec<u8>,
-}
-
 /// A row that was idle at the scan.
 struct IdleRow {
     key: Vec<u8>,
@@ -116,7 +107,7 @@ struct IdleRow {
 }
 
 impl Purge {
-    pub(crate) fn new(engine: &Engine, pool: &Arc<Pool>, config: &SqlConfig) -> Self {
+    pub(crate) fn new(engine: &Engine, pool: &Arc<Pool>, config: &SqlConfig) -> Arc<Self> {
         let table = config.table_sql();
         let texts = match config.server {
             ServerKind::MySql => dialect::mysql::purge::texts(&table),
@@ -127,19 +118,19 @@ impl Purge {
             grown: u32::from(engine.lease_id().as_bytes()[0]) % EVERY,
             ..PurgeState::default()
         };
-        Self(Arc::new(PurgeInner {
+        Arc::new(Self {
             engine: engine.clone(),
             texts,
             pool: Arc::clone(pool),
             retention: config.retention,
             state: Mutex::new(state),
-        }))
+        })
     }
 
     /// The table has, or may have, a new row of this key.
-    pub(crate) fn grown(&self, key: &LockKey) {
+    pub(crate) fn grown(self: &Arc<Self>, key: &LockKey) {
         {
-            let mut state = self.0.state.lock();
+            let mut state = self.state.lock();
             state.grown += 1;
             if state.is_busy || state.grown < EVERY {
                 return;
@@ -149,20 +140,18 @@ impl Purge {
             // Processes that add one row each begin at the first key, from which numbers and dates have
             // grown, or anywhere.
             let is_at_the_start = state.passed.iter().all(Vec::is_empty);
-            if is_at_the_start && self.0.engine.lease_id().as_bytes()[0] % 2 == 1 {
+            if is_at_the_start && self.engine.lease_id().as_bytes()[0] % 2 == 1 {
                 state.passed = [(); 3].map(|()| key.as_bytes().to_vec());
             }
         }
-        let inner = Arc::clone(&self.0);
-        self.0.engine.spawn(async move {
-            let done = inner.round().await;
+        let purge = Arc::clone(self);
+        self.engine.spawn(async move {
+            let done = purge.round().await;
             let denied = done.is_err_and(|failure| is_denied(&failure));
-            inner.state.lock().is_busy = denied;
+            purge.state.lock().is_busy = denied;
         });
     }
-}
 
-impl PurgeInner {
     async fn round(&self) -> Result<(), SqlFailure> {
         let now = self.engine.now();
         let is_settled = |first: &mut PendingDelete| now.since(first.since) >= SETTLED;
@@ -180,21 +169,21 @@ impl PurgeInner {
 
     /// Selects idle leases, and prevents their tokens from being drawn again.
     async fn doom_leases(&self) -> Result<(), SqlFailure> {
-        let scanned = self.scan(RowKind::Leases, Some(self.retention)).await?;
-        let floor = scanned.idle.iter().map(|row| row.last_token).max();
+        let (rows, passed) = self.scan(RowKind::Leases, Some(self.retention)).await?;
+        let floor = rows.iter().map(|row| row.last_token).max();
         if let Some(floor) = floor {
             let values = vec![SqlValue::from(floor)];
             let raised = self.pool.run(&self.texts.raise, values).await?;
             // Without the row that stores the min token, nothing may be deleted.
             if raised.affected > 0 {
                 self.state.lock().doomed.push_back(PendingDelete {
-                    rows: scanned.idle,
+                    rows,
                     floor: u64::try_from(floor).unwrap_or_default(),
                     since: self.engine.now(),
                 });
             }
         }
-        self.state.lock().passed[RowKind::Leases as usize] = scanned.passed;
+        self.state.lock().passed[RowKind::Leases as usize] = passed;
         Ok(())
     }
 
@@ -227,27 +216,28 @@ impl PurgeInner {
         kind: RowKind,
         retention: Option<Duration>,
     ) -> Result<(), SqlFailure> {
-        let scanned = self.scan(kind, retention).await?;
-        if !scanned.idle.is_empty() {
+        let (rows, passed) = self.scan(kind, retention).await?;
+        if !rows.is_empty() {
             let values = |row: IdleRow| {
                 let retention = retention.map(|retention| SqlValue::from(whole_micros(retention)));
                 let key = SqlValue::from(row.key);
                 [key].into_iter().chain(retention).collect()
             };
-            let rows: Vec<Vec<SqlValue>> = scanned.idle.into_iter().map(values).collect();
+            let rows: Vec<Vec<SqlValue>> = rows.into_iter().map(values).collect();
             let (sql, values) = self.texts.delete[kind as usize].with(&rows);
             self.pool.run(&sql, values).await?;
         }
-        self.state.lock().passed[kind as usize] = scanned.passed;
+        self.state.lock().passed[kind as usize] = passed;
         Ok(())
     }
 
-    /// Looks at the next rows of a kind. It locks none.
+    /// Looks at the next rows of a kind, and locks none. Returns the idle ones, and the last key that it has
+    /// looked at; that is empty at the end of the table.
     async fn scan(
         &self,
         kind: RowKind,
         retention: Option<Duration>,
-    ) -> Result<Scanned, SqlFailure> {
+    ) -> Result<(Vec<IdleRow>, Vec<u8>), SqlFailure> {
         let after = self.state.lock().passed[kind as usize].clone();
         let mut values = vec![SqlValue::from(after)];
         values.extend(retention.map(|retention| SqlValue::from(whole_micros(retention))));
@@ -263,13 +253,11 @@ impl PurgeInner {
                 version: number(row, 3).unwrap_or_default(),
             })
         });
-        Ok(Scanned {
-            idle: idle.collect(),
-            passed: match rows.last() {
-                Some(last) if rows.len() == PURGE_ROWS => key(last).unwrap_or_default(),
-                _ => Vec::new(),
-            },
-        })
+        let passed = match rows.last() {
+            Some(last) if rows.len() == PURGE_ROWS => key(last),
+            _ => None,
+        };
+        Ok((idle.collect(), passed.unwrap_or_default()))
     }
 }
 

@@ -15,18 +15,18 @@ use crate::wire::SqlValue;
 /// The records that holders have stored in the table of a server; the same for all modes.
 pub(crate) struct Records {
     pool: Arc<Pool>,
-    purge: Purge,
+    purge: Arc<Purge>,
     texts: RecordTexts,
     /// The name of the table, for people.
     table: String,
 }
 
 impl Records {
-    pub(crate) fn new(purge: &Purge, pool: &Arc<Pool>, config: &SqlConfig) -> Self {
+    pub(crate) fn new(purge: &Arc<Purge>, pool: &Arc<Pool>, config: &SqlConfig) -> Self {
         let table = config.table_sql();
         Self {
             pool: Arc::clone(pool),
-            purge: purge.clone(),
+            purge: Arc::clone(purge),
             texts: match config.server {
                 ServerKind::MySql => records::mysql(&table),
                 ServerKind::Postgres => records::postgres(&table),

@@ -64,7 +64,7 @@ pub(crate) struct DatabaseStore {
     shared_leases: SharedLeases,
     key_mutexes: KeyMutexes,
     in_flight: Arc<InFlight>,
-    pub(crate) purge: Purge,
+    pub(crate) purge: Arc<Purge>,
     records: Records,
     #[cfg(feature = "postgres")]
     listener: Option<Arc<Listener>>,

@@ -14,7 +14,7 @@ use crate::transaction::{Connection, TransactionLocks};
 impl Purge {
     /// No round begins by itself.
     pub(crate) fn suspend(&self) {
-        self.0.state.lock().is_busy = true;
+        self.state.lock().is_busy = true;
     }
 }
 
@@ -24,7 +24,7 @@ async fn rows_of_sharers_that_died_are_purged_and_no_others() {
     for url in databases() {
         let client = Client::open(&url, "&retention=0s").await;
         client.store.purge.suspend();
-        let purge = &client.store.purge.0;
+        let purge = &client.store.purge;
         for name in ["dead", "half", "idle", "used"] {
             for n in [2, 4] {
                 let taken = client.take(name, n, Mode::Shared).await;
@@ -71,7 +71,7 @@ async fn rows_of_sharers_that_died_are_purged_and_no_others() {
 
 /// Deletes what is older than this, of all rows of locks.
 async fn purge_rows(client: &Client, retention: Duration) {
-    let purge = &client.store.purge.0;
+    let purge = &client.store.purge;
     purge.state.lock().passed = Default::default();
     let purged = purge.delete_unused(RowKind::Rows, Some(retention)).await;
     // MariaDB may choose it to end a deadlock.

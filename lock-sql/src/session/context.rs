@@ -21,7 +21,7 @@ pub(crate) struct SessionContext {
     pub(crate) statements: SessionStatements,
     /// For statements that are no part of the transaction of a lock.
     pub(crate) control_pool: Arc<Pool>,
-    pub(crate) purge: Purge,
+    pub(crate) purge: Arc<Purge>,
     /// `Advisory` or `Row`.
     pub(crate) mode: SqlMode,
     /// The silence after which the server ends a session.
