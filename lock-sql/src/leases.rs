@@ -47,7 +47,14 @@ impl Leases {
             return self.adopt(request, ticket).await;
         }
         let budget = SqlBudget::of(request);
-        let place = WaiterPlace::of(self, request);
+        let may_queue = request.wait().waits();
+        let place = WaiterPlace {
+            store: Arc::clone(&self.store),
+            engine: self.engine.clone(),
+            key: request.key().clone(),
+            ticket: may_queue.then(|| self.engine.lease_id()),
+            is_taken: AtomicBool::new(false),
+        };
         let acquired = self.wait(request, &budget, &place);
         let acquired = match budget.limit(Duration::ZERO) {
             // The database may hang with the time of the waiter.
@@ -192,11 +199,17 @@ impl Leases {
     }
 
     fn claim(&self, request: &AcquireRequest, place: &WaiterPlace) -> SqlClaim {
-        let mut claim = SqlClaim::new(self.engine.lease_id(), request);
-        claim.ticket = place.ticket;
-        claim.queues = self.store.has_queue() && !is_sharing(request.mode());
-        claim.is_queued = place.is_taken.load(Ordering::Relaxed);
-        claim
+        SqlClaim {
+            id: self.engine.lease_id(),
+            mode: request.mode(),
+            ttl: request.ttl(),
+            label: request.label().encode(),
+            waits: request.wait().waits(),
+            ticket: place.ticket,
+            queues: self.store.has_queue() && !is_sharing(request.mode()),
+            is_queued: place.is_taken.load(Ordering::Relaxed),
+            is_notified: false,
+        }
     }
 }
 
@@ -217,19 +230,6 @@ struct WaiterPlace {
     ticket: Option<LeaseId>,
     /// Whether it may be in the table.
     is_taken: AtomicBool,
-}
-
-impl WaiterPlace {
-    fn of(leases: &Leases, request: &AcquireRequest) -> Self {
-        let may_queue = request.wait().waits();
-        Self {
-            store: Arc::clone(&leases.store),
-            engine: leases.engine.clone(),
-            key: request.key().clone(),
-            ticket: may_queue.then(|| leases.engine.lease_id()),
-            is_taken: AtomicBool::new(false),
-        }
-    }
 }
 
 impl Drop for WaiterPlace {

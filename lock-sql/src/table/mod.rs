@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use polylock_core::admin::LockInfo;
 use polylock_core::engine::{LeaseId, Moment};
-use polylock_core::{AcquireRequest, LockKey, Mode};
+use polylock_core::{LockKey, Mode};
 
 pub(crate) use self::lock_rows::LockRows;
 #[cfg(feature = "_server")]
@@ -50,22 +50,6 @@ pub(crate) struct SqlClaim {
     /// Whether it follows a notification. If another waiter was faster, it requests the next one, and
     /// queues.
     pub(crate) is_notified: bool,
-}
-
-impl SqlClaim {
-    pub(crate) fn new(id: LeaseId, request: &AcquireRequest) -> Self {
-        Self {
-            id,
-            mode: request.mode(),
-            ttl: request.ttl(),
-            label: request.label().encode(),
-            waits: request.wait().waits(),
-            ticket: None,
-            queues: false,
-            is_queued: false,
-            is_notified: false,
-        }
-    }
 }
 
 /// Whether several may hold a lock in this mode.
