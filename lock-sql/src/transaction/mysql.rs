@@ -13,7 +13,7 @@ use crate::dialect::mysql::server_age::{self, LINEAGE, START};
 use crate::dialect::mysql::{NOW, tokens};
 use crate::session::args::Args;
 use crate::session::server_age::{first_text, witness_args};
-use crate::wire::{DbError, ErrorClass, QueryResult, Sql, hex, mysql};
+use crate::wire::{DbError, ErrorClass, QueryResult, Sql, literal, mysql};
 
 impl DatabaseTransaction for MySqlConnection {
     const BACKEND: &str = "mysql";
@@ -141,7 +141,7 @@ fn take(place: &QualifiedTable, key: &LockKey, wait: Wait) -> String {
     let table = place.quoted('`', "");
     let is_admitted = server_age::is_admitted(&table);
     let draw = tokens::draw_in_transaction(&table);
-    let key = literal(key);
+    let key = literal(&key.as_bytes().into(), ServerKind::MySql);
     let first = match wait {
         Wait::Forever => String::new(),
         Wait::AtMost(limit) if !limit.is_zero() => String::new(),
@@ -166,7 +166,7 @@ fn take(place: &QualifiedTable, key: &LockKey, wait: Wait) -> String {
 
 fn raise(place: &QualifiedTable, resource: &LockKey, token: u64) -> String {
     let table = place.quoted('`', "");
-    let key = literal(resource);
+    let key = literal(&resource.as_bytes().into(), ServerKind::MySql);
     format!(
         "INSERT INTO {table} (kind, lock_key, last_token, label, changed_at) \
            VALUES ({FENCE}, {key}, {token}, '', {NOW}) \
@@ -174,10 +174,6 @@ fn raise(place: &QualifiedTable, resource: &LockKey, token: u64) -> String {
          SELECT CAST(last_token AS SIGNED) \
            FROM {table} WHERE kind = {FENCE} AND lock_key = {key} AND slot = 0 FOR UPDATE"
     )
-}
-
-fn literal(key: &LockKey) -> String {
-    format!("x'{}'", hex(key.as_bytes()))
 }
 
 const RESTORE: &str = "SET SESSION innodb_lock_wait_timeout = @polylock_wait";

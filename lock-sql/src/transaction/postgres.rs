@@ -15,7 +15,7 @@ use crate::dialect::postgres::{NOW, tokens};
 use crate::dialect::sequence;
 use crate::session::args::Args;
 use crate::session::server_age::{first_text, witness_args};
-use crate::wire::{DbError, ErrorClass, QueryResult, Sql, hex, postgres};
+use crate::wire::{DbError, ErrorClass, QueryResult, Sql, literal, postgres};
 
 impl DatabaseTransaction for PgConnection {
     const BACKEND: &str = "postgres";
@@ -202,7 +202,7 @@ fn take(place: &QualifiedTable, key: &LockKey, limit: LockWaitLimit) -> String {
     let is_admitted = server_age::is_admitted(&table);
     let sequence = sequence(&table);
     let (lock, token) = tokens::raise_and_draw(&table);
-    let key = literal(key);
+    let key = literal(&key.as_bytes().into(), ServerKind::Postgres);
     let nowait = match limit {
         LockWaitLimit::NoWait => "NOWAIT",
         LockWaitLimit::None | LockWaitLimit::Milliseconds(_) => "",
@@ -225,7 +225,7 @@ fn take(place: &QualifiedTable, key: &LockKey, limit: LockWaitLimit) -> String {
 
 fn raise(place: &QualifiedTable, resource: &LockKey, token: u64) -> String {
     let table = place.quoted('"', "");
-    let key = literal(resource);
+    let key = literal(&resource.as_bytes().into(), ServerKind::Postgres);
     format!(
         "INSERT INTO {table} AS fence (kind, lock_key, last_token, changed_at) \
            VALUES ({FENCE}, {key}, {token}, {NOW}) \
@@ -234,11 +234,6 @@ fn raise(place: &QualifiedTable, resource: &LockKey, token: u64) -> String {
              changed_at = excluded.changed_at \
            RETURNING last_token"
     )
-}
-
-/// The same bytes whatever `standard_conforming_strings` is on the caller's connection.
-fn literal(key: &LockKey) -> String {
-    format!("decode('{}', 'hex')", hex(key.as_bytes()))
 }
 
 fn code(db_error: &DbError) -> Option<String> {

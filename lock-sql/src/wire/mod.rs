@@ -15,7 +15,7 @@ mod value;
 pub(crate) use self::connection::ServerConnection;
 pub(crate) use self::driver::{DriverOptions, ReservedPool};
 pub(crate) use self::socket::{Duplicate, Ends, SocketWatch, find};
-pub(crate) use self::sql::{Sql, hex};
+pub(crate) use self::sql::{Sql, hex, literal};
 pub(crate) use self::target::{ConnectTarget, Flavor};
 pub(crate) use self::value::{QueryResult, SqlValue};
 pub(crate) use crate::db_error::{DbError, ErrorClass};

@@ -68,11 +68,10 @@ impl Sql {
     }
 
     /// The text with the values as literals of `server`.
-    ///
-    /// Bytes are written in hexadecimal, so that no byte has a special meaning.
     pub(crate) fn literal(&self, values: &[SqlValue], server: ServerKind) -> String {
         render(&self.parts, |out, n| {
-            write_literal(out, values.get(n).unwrap_or(&SqlValue::Null), server);
+            let value = values.get(n).unwrap_or(&SqlValue::Null);
+            out.push_str(&literal(value, server));
         })
     }
 }
@@ -111,21 +110,17 @@ fn render(parts: &[Part], mut argument: impl FnMut(&mut String, usize)) -> Strin
     out
 }
 
-fn write_literal(out: &mut String, value: &SqlValue, server: ServerKind) {
+/// A value in the text of a statement. Bytes are written in hexadecimal, so that no byte has a special
+/// meaning.
+pub(crate) fn literal(value: &SqlValue, server: ServerKind) -> String {
     match (value, server) {
-        (SqlValue::Null, _) => out.push_str("NULL"),
+        (SqlValue::Null, _) => "NULL".to_owned(),
         // In parentheses, because a sign after an operator may begin a comment or another operator.
-        (SqlValue::Int(number), _) => write!(out, "({number})").unwrap_or_default(),
+        (SqlValue::Int(number), _) => format!("({number})"),
+        (SqlValue::Bytes(bytes), ServerKind::MySql) => format!("x'{}'", hex(bytes)),
+        // No backslash: its meaning depends on a setting, also of the connection of a caller.
         (SqlValue::Bytes(bytes), ServerKind::Postgres) => {
-            // No backslash: its meaning depends on a setting.
-            out.push_str("decode('");
-            out.push_str(&hex(bytes));
-            out.push_str("', 'hex')");
-        }
-        (SqlValue::Bytes(bytes), ServerKind::MySql) => {
-            out.push_str("x'");
-            out.push_str(&hex(bytes));
-            out.push('\'');
+            format!("decode('{}', 'hex')", hex(bytes))
         }
     }
 }
