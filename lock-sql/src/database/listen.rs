@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use sqlx::Connection as _;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
 use crate::dialect::postgres::lease::CHANNEL;
 use crate::error::SqlFailure;
@@ -92,20 +93,16 @@ impl Listener {
         self.is_receiving.load(Ordering::Acquire)
     }
 
-    /// Whether a pooler is in the path, so that no message ever arrives.
-    fn is_pooled(&self) -> bool {
-        self.target.is_pooled()
-    }
-
     /// Whether waiters have to do without messages: behind a pooler, and while no connection can listen.
     pub(super) fn is_out_of_use(&self) -> bool {
-        self.is_pooled() || self.has_failed.load(Ordering::Acquire)
+        self.target.is_pooled() || self.has_failed.load(Ordering::Acquire)
     }
 
     /// Registers a waiter. Returns whether it must request a notification from the database: messages
     /// arrive, and the last request is not recent.
     pub(super) fn attend(self: &Arc<Self>, key: &LockKey) -> bool {
-        if self.is_pooled() {
+        if self.target.is_pooled() {
+            // No message ever arrives.
             return false;
         }
         let now = self.engine.now();
@@ -138,7 +135,7 @@ impl Listener {
 
     /// Runs the task, for a waiter or for a holder; short holds open no connection.
     pub(super) fn start(self: &Arc<Self>) {
-        if self.is_pooled() {
+        if self.target.is_pooled() {
             return;
         }
         let is_running = std::mem::replace(&mut self.state.lock().is_running, true);
@@ -186,13 +183,11 @@ impl Listener {
     }
 
     /// Forgets topics without waiters; returns whether there were waiters or leases lately.
-    fn is_wanted(&self) -> bool {
+    fn is_wanted(&self, state: &mut ListenerState) -> bool {
         let now = self.engine.now();
-        let is_held = self.local.held.is_held_for(MOMENT);
         let recent = |since: Moment| now.since(since) < IDLE;
-        let mut state = self.state.lock();
         state.topics.retain(|_, topic| recent(topic.attended));
-        if is_held {
+        if self.local.held.is_held_for(MOMENT) {
             state.last = Some(now);
         }
         state.last.is_some_and(recent)
@@ -201,13 +196,54 @@ impl Listener {
     /// Whether the task ends, because there is no waiter and no lease. In one step: one that comes later
     /// finds no task, and starts another.
     fn stops(&self) -> bool {
-        let is_wanted = self.is_wanted();
-        let now = self.engine.now();
         let mut state = self.state.lock();
-        let is_attended = state.last.is_some_and(|last| now.since(last) < IDLE);
-        let stops = !is_wanted && !is_attended && self.local.held.is_empty();
+        let stops = !self.is_wanted(&mut state) && self.local.held.is_empty();
         state.is_running = !stops;
         stops
+    }
+
+    /// Listens until the connection breaks, or is no longer needed.
+    async fn listen(&self) -> Result<(), SqlFailure> {
+        let opened = timeout(OPENING, self.open()).await;
+        let mut listener = opened.map_err(|_| late())??;
+        // The clients that rely on notifications learn that none come any more.
+        let _receiving = OnDrop(|| self.stop_receiving());
+        self.is_receiving.store(true, Ordering::Release);
+        self.has_failed.store(false, Ordering::Release);
+        while self.is_wanted(&mut self.state.lock()) {
+            match timeout(SILENCE, listener.try_recv()).await {
+                Ok(Ok(Some(message))) => self.dispatch(message.payload()),
+                Ok(Ok(None)) => return Err(late()),
+                Ok(Err(error)) => return Err(of(error)),
+                Err(_) => ping(&mut listener).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a connection that receives notifications of others.
+    async fn open(&self) -> Result<PgListener, SqlFailure> {
+        let options = postgres::options(&self.target).await;
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .acquire_timeout(OPENING)
+            .connect_lazy_with(options.map_err(SqlFailure::of_opening)?);
+        let mut listener = PgListener::connect_with(&pool).await.map_err(of)?;
+        // Reconnects here, to notify the users of the connection.
+        listener.eager_reconnect(false);
+        listener.listen(CHANNEL).await.map_err(of)?;
+        let greeting = self.engine.lease_id().to_hex();
+        let values = vec![SqlValue::from(greeting.as_str())];
+        self.pool.run(&self.notify, values).await?;
+        while let Some(message) = listener.try_recv().await.map_err(of)? {
+            if message.payload() == greeting {
+                return Ok(listener);
+            }
+            self.dispatch(message.payload());
+        }
+        Err(late())
     }
 }
 
@@ -220,73 +256,24 @@ struct RunningListener {
 
 impl RunningListener {
     async fn run(mut self) {
+        let here = Arc::clone(&self.listener);
         let mut backoff = MIN_BACKOFF;
-        while !self.listener.stops() {
-            if !self.listener.is_wanted() {
-                let attended = self.listener.attended.notified();
-                drop(tokio::time::timeout(MOMENT, attended).await);
+        while !here.stops() {
+            if !here.is_wanted(&mut here.state.lock()) {
+                drop(timeout(MOMENT, here.attended.notified()).await);
                 continue;
             }
-            match self.listen().await {
+            match here.listen().await {
                 Ok(()) => backoff = MIN_BACKOFF,
                 Err(failure) => {
-                    self.listener.has_failed.store(true, Ordering::Release);
+                    here.has_failed.store(true, Ordering::Release);
                     tracing::debug!(cause = %failure.cause, "no notifications arrive, and waiters poll");
-                    let jittered = self.listener.engine.jitter(backoff / 2, backoff);
-                    tokio::time::sleep(jittered).await;
+                    sleep(here.engine.jitter(backoff / 2, backoff)).await;
                     backoff = (backoff * 2).min(MAX_BACKOFF);
                 }
             }
         }
         self.has_stopped = true;
-    }
-
-    /// Listens until the connection breaks, or is no longer needed.
-    async fn listen(&self) -> Result<(), SqlFailure> {
-        let mut listener = tokio::time::timeout(OPENING, self.open())
-            .await
-            .map_err(|_| late())??;
-        // The clients that rely on notifications learn that none come any more.
-        let _receiving = OnDrop(|| self.listener.stop_receiving());
-        self.listener.is_receiving.store(true, Ordering::Release);
-        self.listener.has_failed.store(false, Ordering::Release);
-        while self.listener.is_wanted() {
-            match tokio::time::timeout(SILENCE, listener.try_recv()).await {
-                Ok(Ok(Some(message))) => self.listener.dispatch(message.payload()),
-                Ok(Ok(None)) => return Err(late()),
-                Ok(Err(error)) => return Err(of(error)),
-                Err(_) => ping(&mut listener).await?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Opens a connection that receives notifications of others.
-    async fn open(&self) -> Result<PgListener, SqlFailure> {
-        let options = postgres::options(&self.listener.target).await;
-        let pool = PgPoolOptions::new()
-            .max_connections(1)
-            .max_lifetime(None)
-            .idle_timeout(None)
-            .acquire_timeout(OPENING)
-            .connect_lazy_with(options.map_err(SqlFailure::of_opening)?);
-        let mut listener = PgListener::connect_with(&pool).await.map_err(of)?;
-        // Reconnects here, to notify the users of the connection.
-        listener.eager_reconnect(false);
-        listener.listen(CHANNEL).await.map_err(of)?;
-        let greeting = self.listener.engine.lease_id().to_hex();
-        let values = vec![SqlValue::from(greeting.as_str())];
-        self.listener
-            .pool
-            .run(&self.listener.notify, values)
-            .await?;
-        while let Some(message) = listener.try_recv().await.map_err(of)? {
-            if message.payload() == greeting {
-                return Ok(listener);
-            }
-            self.listener.dispatch(message.payload());
-        }
-        Err(late())
     }
 }
 
@@ -294,10 +281,8 @@ async fn ping(listener: &mut PgListener) -> Result<(), SqlFailure> {
     use sqlx::Acquire as _;
 
     let ping = async { listener.acquire().await?.ping().await };
-    match tokio::time::timeout(OPENING, ping).await {
-        Ok(pinged) => pinged.map_err(of),
-        Err(_) => Err(late()),
-    }
+    let pinged = timeout(OPENING, ping).await;
+    pinged.map_err(|_| late())?.map_err(of)
 }
 
 impl Drop for RunningListener {
