@@ -102,7 +102,7 @@ impl Listener {
     /// arrive, and the last request is not recent.
     pub(super) fn attend(self: &Arc<Self>, key: &LockKey) -> bool {
         if self.target.is_pooled() {
-            // No message ever arrives.
+            // Behind a pooler no message ever arrives.
             return false;
         }
         let now = self.engine.now();

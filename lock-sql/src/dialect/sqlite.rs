@@ -98,12 +98,13 @@ impl SqliteStatements {
 }
 
 /// Inside of a transaction of a user: makes the table if there is none, takes the write lock, and reads the
-/// rows of a key and the row that describes the table.
+/// rows of a key and the row that describes the table. Takes the name as it stands in SQL text.
 pub(crate) fn create_and_load(table: &str) -> String {
     format!("{}; {}", create(table), load(&table, 1))
 }
 
-/// The same for a fence: raises the token of a resource, and answers with the largest.
+/// The same for a fence: raises the token of a resource, and answers with the largest. Takes the name as it stands
+/// in SQL text.
 pub(crate) fn raise(fences: &str) -> String {
     format!(
         "CREATE TABLE IF NOT EXISTS {fences} (

@@ -223,6 +223,7 @@ impl SqlSessions {
             ended: Some(ended),
         };
         let taken = taken.await.unwrap_or_else(|_| Err(self::ended()));
+        // The caller has the reply.
         undoing.ended = None;
         taken
     }

@@ -328,7 +328,7 @@ impl SessionPool {
         }
     }
 
-    /// Takes sessions out. They are dropped outside of the mutex: nothing else may know them any more.
+    /// Takes sessions out, for the caller to drop outside of the mutex: it may be the last that knows them.
     fn take_out(&self, is_it: impl Fn(&SessionEntry) -> bool) -> Vec<SessionEntry> {
         let mut state = self.state.lock();
         state

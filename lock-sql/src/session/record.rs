@@ -37,6 +37,7 @@ impl Actor {
     pub(super) fn record_holders(&mut self, due: Option<Instant>) {
         let is_due = |at: Instant| due.is_none_or(|due| at <= due);
         let mut records = Vec::new();
+        // Apart from `self`, which `record_args` borrows; it must not read `held`.
         let mut all = std::mem::take(&mut self.held);
         for (id, held) in &mut all {
             if held.record_at.is_some_and(is_due) {

@@ -26,7 +26,8 @@ impl SessionSocket {
 }
 
 impl Actor {
-    /// A command runs, whose reply shows the state. A watch would cost something when it arrives.
+    /// A command runs, whose reply shows the state. A watch would cost something when the reply
+    /// arrives.
     pub(super) fn stop_watching(&mut self) {
         self.watch_at = None;
         if let Some(connection) = &mut self.connection {

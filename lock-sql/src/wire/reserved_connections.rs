@@ -96,7 +96,7 @@ where
                 _ = &mut ended => return,
             }
             if let Some(reserved) = weak.upgrade() {
-                // The others follow when their statement ends.
+                // Returns the free places; the others follow when their statement ends.
                 let free = reserved.free.lock().take();
                 drop(free);
             }

@@ -1,5 +1,5 @@
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use polylock_core::{AcquireRequest, DistributedLock, Error, LockKey, Mode, Renewal, Result, Wait};
@@ -238,6 +238,7 @@ impl LockerBuilder {
             locks: self.locks,
             namespace,
             admission: AdmissionLimiter::new(options.limits),
+            warned: Mutex::default(),
             options,
         }));
         locker.check(locker.mode())?;

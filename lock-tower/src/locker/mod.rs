@@ -6,7 +6,7 @@ mod namespace;
 
 use std::iter::repeat_n;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -63,7 +63,12 @@ struct LockerState {
     namespace: Namespace,
     options: LockerOptions,
     admission: Arc<AdmissionLimiter>,
+    /// When it was last logged that the lock service rejects requests.
+    warned: Mutex<Option<Instant>>,
 }
+
+/// Min time between two such log lines.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Locker {
     /// The default time that a request waits for its locks.
@@ -301,10 +306,26 @@ impl Locker {
             ErrorKind::InvalidKey => Rejection::new(Reason::InvalidKey),
             _ => Rejection::new(Reason::Misconfigured),
         };
-        if rejection.reason() == Reason::Misconfigured {
-            tracing::error!(%error, "no request can get its lock");
+        match rejection.reason() {
+            Reason::Misconfigured => tracing::error!(%error, "no request can get its lock"),
+            Reason::Unavailable | Reason::QueueFull if self.warns() => {
+                let class = self.0.options.request.class();
+                tracing::warn!(class, %error, "requests get no lock");
+            }
+            _ => {}
         }
         rejection.with_error(error)
+    }
+
+    /// Whether a cause that rejects many requests may be logged again.
+    fn warns(&self) -> bool {
+        let now = Instant::now();
+        let mut last = self.0.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|last| now.duration_since(last) >= WARN_INTERVAL);
+        if is_due {
+            *last = Some(now);
+        }
+        is_due
     }
 
     /// A rejection that may be retried.

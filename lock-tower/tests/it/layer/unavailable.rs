@@ -1,5 +1,6 @@
 //! A lock service that does not answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::memory::{Fault, Reachable, Request as Sent};
@@ -33,6 +34,27 @@ async fn requests_run_unprotected_if_that_is_allowed_and_know_it() {
         assert_eq!(send(&service, post("/a")).await.body, said);
     }
     assert_eq!(locker.live_keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_logged_every_ten_seconds_and_not_for_each_request() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let subscriber = tracing_subscriber::fmt().with_writer(Arc::new(log.reopen().unwrap()));
+    let _logs = tracing::subscriber::set_default(subscriber.finish());
+    let lines = || {
+        let log = std::fs::read_to_string(log.path()).unwrap();
+        log.matches("requests get no lock").count()
+    };
+    let scene = Scene::new();
+    let service = by_path(scene.locker()).layer(handler(async |_| "done"));
+    assert_eq!(send(&service, post("/a")).await.status, 200);
+    assert_eq!(lines(), 0);
+    scene.set_reachable(Reachable::Cut);
+    for (pause, expected) in [(0, 1), (1, 1), (10, 2)] {
+        tokio::time::advance(Duration::from_secs(pause)).await;
+        assert_eq!(send(&service, post("/a")).await.status, 503);
+        assert_eq!(lines(), expected, "after a pause of {pause} s");
+    }
 }
 
 #[tokio::test(start_paused = true)]
