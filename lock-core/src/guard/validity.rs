@@ -61,58 +61,40 @@ impl Validity {
 
     /// Ends the lock for good if its deadline has passed at `now`; true if this call did.
     pub(crate) fn pass(&self, now: Moment, reason: LostReason) -> bool {
-        loop {
-            match self.load() {
-                ValidityState::Held(until) if now >= until => {
-                    if self.swap(until, encode(End::Lost(reason))) {
-                        return true;
-                    }
-                }
-                _ => return false,
-            }
-        }
+        let lost = encode(End::Lost(reason));
+        self.replace(|until| (now >= until).then_some(lost))
+            .is_some()
     }
 
     /// Moves the deadline of a lock that is still held at `now`; false if it is not.
     pub(crate) fn extend(&self, now: Moment, deadline: Moment) -> bool {
-        self.change(now, |held| held.max(deadline))
+        self.replace(|until| (now < until).then(|| word(until.max(deadline))))
+            .is_some()
     }
 
     /// Replaces the deadline, earlier or later, of a lock that is still held at `now`.
     pub(crate) fn limit(&self, now: Moment, deadline: Moment) -> bool {
-        self.change(now, |_| deadline)
+        self.replace(|until| (now < until).then(|| word(deadline)))
+            .is_some()
     }
 
     /// Ends the lock; the deadline it had, or `None` if it had ended before.
     pub(crate) fn end(&self, end: End) -> Option<Moment> {
-        loop {
-            let ValidityState::Held(until) = self.load() else {
-                return None;
-            };
-            if self.swap(until, encode(end)) {
-                return Some(until);
-            }
-        }
+        self.replace(|_| Some(encode(end)))
     }
 
-    fn change(&self, now: Moment, deadline: impl Fn(Moment) -> Moment) -> bool {
-        loop {
-            let ValidityState::Held(until) = self.load() else {
-                return false;
-            };
-            if now >= until {
-                return false;
-            }
-            if self.swap(until, word(deadline(until))) {
-                return true;
-            }
-        }
-    }
-
-    fn swap(&self, from: Moment, to: u64) -> bool {
-        self.0
-            .compare_exchange(word(from), to, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+    /// Replaces the deadline of a lock that has not ended by the word that `next` makes of it. Returns the
+    /// deadline it had; `None` if the lock had ended, or `next` returns nothing.
+    fn replace(&self, next: impl Fn(Moment) -> Option<u64>) -> Option<Moment> {
+        let held_until = |word| match decode(word) {
+            ValidityState::Held(until) => Some(until),
+            ValidityState::Ended(_) => None,
+        };
+        let next = |word| next(held_until(word)?);
+        let replaced = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        held_until(replaced.ok()?)
     }
 }
 
