@@ -187,18 +187,7 @@ impl LockGuard {
     ///
     /// The lease may or may not have been extended; the guard keeps the older deadline.
     pub async fn renew(&self) -> Result<()> {
-        let hold = self.hold();
-        self.ensure_held()?;
-        let renew = |hold: &Arc<HeldLease>| ask_to_renew(Arc::clone(hold), hold.timing.ttl());
-        let answer = match hold.counterpart() {
-            None => renew(hold).await,
-            Some(other) => {
-                let (new, old) = tokio::join!(renew(hold), renew(&other));
-                new.and(old)
-            }
-        };
-        self.ensure_held()?;
-        answer.map_err(|error| self.named(error))
+        self.renew_each(|hold| Ok(hold.timing.ttl())).await
     }
 
     /// Extends the lease once, so that it lasts for at least `ttl`, counted from before the request.
@@ -249,22 +238,25 @@ impl LockGuard {
     /// ```
     #[doc(alias = "extend")]
     pub async fn renew_for(&self, ttl: Duration) -> Result<()> {
-        let hold = self.hold();
+        self.renew_each(|hold| hold.check_extension(ttl)).await
+    }
+
+    /// Renews the lease, or both leases of a lock on two backends, for what `ttl_of` returns for each. If it
+    /// refuses one, neither is renewed.
+    async fn renew_each(
+        &self,
+        ttl_of: impl Fn(&HeldLease) -> Result<Duration> + Send + Sync,
+    ) -> Result<()> {
         self.ensure_held()?;
-        let check = |hold: &Arc<HeldLease>| {
-            let checked = hold.check_extension(ttl);
-            checked.map_err(|error| self.named(error))
-        };
-        let extend = |hold: &Arc<HeldLease>, ttl: Duration| {
-            hold.may_last(ttl);
-            ask_to_renew(Arc::clone(hold), ttl)
-        };
+        let hold = self.hold();
+        let ttl_of = |hold: &HeldLease| ttl_of(hold).map_err(|error| self.named(error));
+        let ttl = ttl_of(hold)?;
+        let renewal = ask_to_renew(Arc::clone(hold), ttl);
         let answer = match hold.counterpart() {
-            None => extend(hold, check(hold)?).await,
+            None => renewal.await,
             Some(other) => {
-                // If either is refused, neither is extended.
-                let (new, old) = (check(hold)?, check(&other)?);
-                let (new, old) = tokio::join!(extend(hold, new), extend(&other, old));
+                let ttl = ttl_of(&other)?;
+                let (new, old) = tokio::join!(renewal, ask_to_renew(other, ttl));
                 new.and(old)
             }
         };
@@ -302,19 +294,17 @@ impl LockGuard {
     pub async fn downgrade(&mut self) -> Result<()> {
         self.ensure_held()?;
         let hold = self.hold();
+        let unsupported = |why| Err(Error::new(ErrorKind::Unsupported, why).with_key(self.key()));
         if hold.is_on_two_backends() {
-            let message = "a lock on two backends cannot be downgraded";
-            return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
+            return unsupported("a lock on two backends cannot be downgraded");
         }
         let is_repeated = hold.is_downgrade_unconfirmed();
         if !hold.is_exclusive() && !is_repeated {
-            let message = "only an exclusive lock can be downgraded";
-            return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
+            return unsupported("only an exclusive lock can be downgraded");
         }
         // From here on the lease must not be handed to an exclusive waiter of this process.
         if !hold.begin_downgrade() {
-            let message = "another guard of the owner counts on the lock being exclusive";
-            return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
+            return unsupported("another guard of the owner counts on the lock being exclusive");
         }
         let downgraded = downgrade(Arc::clone(hold), is_repeated).await;
         downgraded.map_err(|e| e.with_key(self.key()))?;
@@ -488,6 +478,9 @@ async fn ask_to_renew(hold: Arc<HeldLease>, ttl: Duration) -> Result<()> {
     let Some((request, renewer)) = hold.renewal_request(ttl) else {
         return Ok(());
     };
+    if ttl > hold.timing.ttl() {
+        hold.may_last(ttl);
+    }
     hold.note_sent();
     let timeout = hold.attempt_timeout();
     let sent = hold.engine.now();

@@ -208,19 +208,14 @@ async fn release_anew(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str)
 }
 
 fn silent() -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        "the server does not answer the release",
-    )
-    .with_unknown_outcome()
+    let message = "the server does not answer the release";
+    Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
 }
 
 fn repeated() -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        "the release was repeated in another runtime, and the server had nothing to release",
-    )
-    .with_unknown_outcome()
+    let message =
+        "the release was repeated in another runtime, and the server had nothing to release";
+    Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
 }
 
 pub(super) fn release_in_background(hold: &HeldLease) {
