@@ -134,8 +134,12 @@ where
     let on_disconnect = options.common.on_disconnect;
     let options = Arc::clone(options);
     let keep = async move {
-        let read = guard.run_while_held(options.read(&pending, response));
-        let (response, stored) = read.await.map_err(Rejection::from)?;
+        let (head, body) = response.into_parts();
+        let read = guard.run_while_held(read_response(body, options.max_response));
+        let (kept, body) = read.await.map_err(Rejection::from)?;
+        let kept = Response::from_parts(head.clone(), kept);
+        let stored = StoredResponse::new(pending.execution_id, pending.fingerprint, &kept);
+        let response = Response::from_parts(head, body);
         // The handler is done, so a loss of the lock no longer ends this: without a stored response, a
         // repetition would be handled again. The store refuses the response if another request was handled
         // first.
@@ -237,22 +241,6 @@ impl IdempotencyOptions {
                 Err(self.common.locker.later(Reason::StoreUnavailable))
             }
         }
-    }
-
-    /// Reads a response. Returns the response for the client, and what is stored of it.
-    async fn read<B>(
-        &self,
-        pending: &PendingResponse,
-        response: Response<B>,
-    ) -> (Response<LockBody<B>>, StoredResponse)
-    where
-        B: Body<Error: Into<BoxError>>,
-    {
-        let (head, body) = response.into_parts();
-        let (kept, body) = read_response(body, self.max_response).await;
-        let kept = Response::from_parts(head.clone(), kept);
-        let stored = StoredResponse::new(pending.execution_id, pending.fingerprint, &kept);
-        (Response::from_parts(head, body), stored)
     }
 
     /// Stores a response, and hands it on.

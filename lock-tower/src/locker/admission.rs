@@ -1,6 +1,5 @@
 //! Counts and limits the requests that wait for or hold keys in this process.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -47,16 +46,15 @@ impl KeyCount {
         }
     }
 
-    fn waiters_in_line(self, max_holders: usize) -> usize {
-        let beyond = (self.asking + self.holding).saturating_sub(max_holders);
+    /// How many of those that acquire the key are waiters.
+    fn waiters_of(self, acquiring: usize, max_holders: usize) -> usize {
+        let beyond = (acquiring + self.holding).saturating_sub(max_holders);
         // More readers than `max_holders` can hold the key; they are not waiters.
-        beyond.min(self.asking)
+        beyond.min(acquiring)
     }
 
     fn waiters(self, max_holders: usize) -> usize {
-        let acquiring = self.asking + self.reading;
-        let beyond = (acquiring + self.holding).saturating_sub(max_holders);
-        beyond.min(acquiring)
+        self.waiters_of(self.asking + self.reading, max_holders)
     }
 }
 
@@ -67,6 +65,7 @@ impl KeyState for KeyCount {
 }
 
 /// The counts of all keys.
+#[derive(Debug)]
 pub(crate) struct AdmissionLimiter {
     limits: AdmissionLimits,
     waiters: AtomicUsize,
@@ -101,7 +100,7 @@ impl AdmissionLimiter {
         self.counts.change(&key, |count| {
             let mut after = *count;
             *after.of(state) += 1;
-            let in_line = after.waiters_in_line(max_holders);
+            let in_line = after.waiters_of(after.asking, max_holders);
             if state == SlotState::Asking && in_line > self.limits.waiters_per_key {
                 return Err(WAITERS_OF_KEY);
             }
@@ -200,16 +199,6 @@ impl Drop for AdmissionSlot {
     fn drop(&mut self) {
         self.admission
             .decrement(&self.key, |count| *count.of(self.state) -= 1);
-    }
-}
-
-impl fmt::Debug for AdmissionLimiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdmissionLimiter")
-            .field("limits", &self.limits)
-            .field("live_keys", &self.live_keys())
-            .field("waiters", &self.waiters())
-            .finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,6 @@ mod admission;
 mod builder;
 mod namespace;
 
-use std::iter::repeat_n;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -217,9 +216,8 @@ impl Locker {
         };
         let request = self.0.options.request.clone();
         let request = request.with_mode(mode).with_wait(wait);
-        let requests = repeat_n(request, keys.len()).zip(keys);
-        let requests = requests.map(|(request, key)| request.with_key(key));
-        let requests: Vec<_> = requests.collect();
+        let keys = keys.into_iter();
+        let requests: Vec<_> = keys.map(|key| request.clone().with_key(key)).collect();
         let acquired = match requests.as_slice() {
             [request] => self.0.locks.acquire(request).await.map(|guard| vec![guard]),
             requests => acquire_all(&*self.0.locks, requests).await,
