@@ -161,46 +161,35 @@ impl CommandWatch<'_> {
         stop
     }
 
+    /// Stops the command before the lease or the max hold ends, whichever is first.
     fn stop_expiring(&self, before: Option<Stopping>) -> Stopping {
         let (valid_for, max_hold) = (self.locks.valid_for(), self.locks.max_hold_left());
         let ends_first = |left: &Duration| valid_for.is_none_or(|valid_for| *left <= valid_for);
-        if let Some(left) = max_hold.filter(ends_first) {
-            return self.stop_at_max_hold(left, before);
-        }
-        let left = valid_for.unwrap_or(self.rules.kill_after);
-        // It has if lockctl or the machine was stopped meanwhile.
-        let end = match left.is_zero() {
-            true => "has ended".to_owned(),
-            false => format!("ends in {}", human(left)),
+        let keys = self.locks.names();
+        let (why, reason, message, within) = match max_hold.filter(ends_first) {
+            Some(left) => (
+                Stop::MaxHold,
+                LostReason::MaxHold.as_str(),
+                format!("max-hold ends the lock on {keys} in {}", human(left)),
+                // At the end of its max hold a lock may be released at once, unlike a lease, which lasts a
+                // little longer at the server. So the command is dead before.
+                left.saturating_sub(TIME_TO_KILL.min(left / 2)),
+            ),
+            None => {
+                let left = valid_for.unwrap_or(self.rules.kill_after);
+                // It has if lockctl or the machine was stopped meanwhile.
+                let end = match left.is_zero() {
+                    true => "has ended".to_owned(),
+                    false => format!("ends in {}", human(left)),
+                };
+                let message = format!("the lease of {keys} was not renewed and {end}");
+                (Stop::Expiring, "expiring", message, left)
+            }
         };
-        self.console.warn(format_args!(
-            "the lease of {} was not renewed and {end}",
-            self.locks.names(),
-        ));
-        self.events.tell(
-            "lost",
-            json!({ "keys": self.locks.keys(), "reason": "expiring" }),
-        );
-        let within = left.min(self.rules.kill_after);
-        self.stop_or_hasten(Stop::Expiring, within, before)
-    }
-
-    /// At the end of its max hold a lock may be released at once, unlike a lease, which lasts a little
-    /// longer at the server. So the command is dead before.
-    fn stop_at_max_hold(&self, left: Duration, before: Option<Stopping>) -> Stopping {
-        self.console.warn(format_args!(
-            "max-hold ends the lock on {} in {}",
-            self.locks.names(),
-            human(left)
-        ));
-        let reason = LostReason::MaxHold.as_str();
-        self.events.tell(
-            "lost",
-            json!({ "keys": self.locks.keys(), "reason": reason }),
-        );
-        let within = left.saturating_sub(TIME_TO_KILL.min(left / 2));
-        let within = within.min(self.rules.kill_after);
-        self.stop_or_hasten(Stop::MaxHold, within, before)
+        self.console.warn(message);
+        let fields = json!({ "keys": self.locks.keys(), "reason": reason });
+        self.events.tell("lost", fields);
+        self.stop_or_hasten(why, within.min(self.rules.kill_after), before)
     }
 
     fn stop_lost(&self, reason: LostReason, before: Option<Stopping>) -> Stopping {

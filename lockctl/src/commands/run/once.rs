@@ -56,14 +56,10 @@ const SENSELESS: [&str; 6] = [
 impl OnceArgs {
     /// Refuses what cannot be one job.
     pub(super) fn check(&self, args: &RunArgs, backend: &BackendUrl) -> Result<(), CommandFailure> {
-        let option = match self {
-            Self {
-                once_per: Some(_), ..
-            } => "--once-per",
-            Self {
-                once_key: Some(_), ..
-            } => "--once-key",
-            _ => return Ok(()),
+        let option = match (self.once_per, &self.once_key) {
+            (Some(_), _) => "--once-per",
+            (None, Some(_)) => "--once-key",
+            (None, None) => return Ok(()),
         };
         let problem = if args.keys.len() > 1 {
             "is for one key, whose last run it looks up"
@@ -72,10 +68,8 @@ impl OnceArgs {
         } else {
             return backend.check_is_one();
         };
-        Err(CommandFailure::new(
-            Exit::Usage,
-            format!("{option} {problem}"),
-        ))
+        let message = format!("{option} {problem}");
+        Err(CommandFailure::new(Exit::Usage, message))
     }
 
     /// The key of the lock of the job.
@@ -124,7 +118,7 @@ impl Run {
             OnceStart::Started(run) => run,
             OnceStart::Skipped(last) => {
                 let fields = json!({ "last_run": last_run_json(&last) });
-                self.skip(format_args!("{}", last_run_text(&last)), fields);
+                self.skip(&last_run_text(&last), fields);
                 return Ok(Exit::Success);
             }
             _ => {
@@ -160,18 +154,12 @@ impl Run {
     async fn skip_busy(&self, locks: &dyn DistributedLock) {
         let info = look(locks, self.request.key()).await;
         let fields = json!({ "holders": info.as_ref().map(holders_json) });
-        match info.as_ref().and_then(|info| info.holders.first()) {
-            Some(holder) => {
-                self.skip(
-                    format_args!("is held by {}", holder_refusing(holder)),
-                    fields,
-                );
-            }
-            None => self.skip(format_args!("is held by another host"), fields),
-        }
+        let holder = info.as_ref().and_then(|info| info.holders.first());
+        let holder = holder.map_or_else(|| "another host".to_owned(), holder_refusing);
+        self.skip(&format!("is held by {holder}"), fields);
     }
 
-    fn skip(&self, why: std::fmt::Arguments<'_>, mut fields: serde_json::Value) {
+    fn skip(&self, why: &str, mut fields: serde_json::Value) {
         let key = self.request.key().as_str();
         self.runner
             .console
