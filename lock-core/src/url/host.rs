@@ -68,11 +68,8 @@ pub(super) fn parse_list(text: &str, scheme: &str) -> Result<Vec<Host>> {
 fn parse(text: &str, nth: usize, scheme: &str) -> Result<Host> {
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let Some((address, after)) = rest.split_once(']') else {
-                return Err(Error::config(format!(
-                    "the bracket of host {nth} is not closed"
-                )));
-            };
+            let open = || Error::config(format!("the bracket of host {nth} is not closed"));
+            let (address, after) = rest.split_once(']').ok_or_else(open)?;
             (address_in_brackets(address, nth)?, after)
         }
         None => {
@@ -88,13 +85,10 @@ fn parse(text: &str, nth: usize, scheme: &str) -> Result<Host> {
 
 fn address_in_brackets(text: &str, nth: usize) -> Result<String> {
     let address = decode(text)?;
-    let ip = address
-        .split_once('%')
-        .map_or(address.as_str(), |(ip, _zone)| ip);
+    let (ip, _zone) = address.split_once('%').unwrap_or((&address, ""));
     if ip.parse::<Ipv6Addr>().is_err() {
-        return Err(Error::config(format!(
-            "host {nth} is no IPv6 address but stands in brackets"
-        )));
+        let message = format!("host {nth} is no IPv6 address but stands in brackets");
+        return Err(Error::config(message));
     }
     Ok(address)
 }
@@ -104,10 +98,8 @@ fn plain_name(text: &str, nth: usize, scheme: &str) -> Result<String> {
         let message = format!("host {nth} is empty, write {scheme}://HOST:PORT,HOST:PORT");
         return Err(Error::config(message));
     }
-    if !text
-        .chars()
-        .all(|c| c.is_alphanumeric() || c == '%' || PLAIN.contains(c))
-    {
+    let is_plain = |c: char| c.is_alphanumeric() || c == '%' || PLAIN.contains(c);
+    if !text.chars().all(is_plain) {
         return Err(Error::config(format!(
             "host {nth} contains a character that no host has, write {scheme}://HOST:PORT"
         )));
@@ -123,35 +115,23 @@ fn plain_name(text: &str, nth: usize, scheme: &str) -> Result<String> {
 
 /// Reads nothing or `:` and a port.
 fn parse_port(text: &str, nth: usize, scheme: &str) -> Result<Option<u16>> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let wrong = |what: &str| Err(Error::config(format!("{what}, write {scheme}://HOST:PORT")));
-    let Some(port) = text.strip_prefix(':') else {
-        return wrong(&format!(
-            "host {nth} is followed by something that is no port"
-        ));
-    };
-    if port.is_empty() {
-        return wrong(&format!(
-            "the port of host {nth} is missing after the colon"
-        ));
-    }
-    if port.contains(':') {
-        return wrong(&format!(
-            "host {nth} has two colons: an IPv6 address stands in brackets"
-        ));
-    }
-    if !port.bytes().all(|b| b.is_ascii_digit()) {
-        return wrong(&format!(
+    let is_number = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
+    let wrong = match text.strip_prefix(':') {
+        None if text.is_empty() => return Ok(None),
+        None => format!("host {nth} is followed by something that is no port"),
+        Some("") => format!("the port of host {nth} is missing after the colon"),
+        Some(port) if port.contains(':') => {
+            format!("host {nth} has two colons: an IPv6 address stands in brackets")
+        }
+        Some(port) if !is_number(port) => format!(
             "the port of host {nth} is not a number; if it belongs to a password, that has an \
              unescaped / or ? (%2F, %3F) or no @HOST after it"
-        ));
-    }
-    match port.parse() {
-        Ok(port @ 1..) => Ok(Some(port)),
-        _ => wrong(&format!(
-            "the port of host {nth} is not between 1 and 65535"
-        )),
-    }
+        ),
+        Some(port) => match port.parse() {
+            Ok(port @ 1..) => return Ok(Some(port)),
+            _ => format!("the port of host {nth} is not between 1 and 65535"),
+        },
+    };
+    let message = format!("{wrong}, write {scheme}://HOST:PORT");
+    Err(Error::config(message))
 }
