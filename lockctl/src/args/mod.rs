@@ -105,15 +105,14 @@ pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
         ContextKind::InvalidValue,
     ];
     let of_lease = text_of(&error, ContextKind::InvalidArg).starts_with("--lease");
-    let secret = kinds.map(|kind| {
+    for kind in kinds {
         let text = text_of(&error, kind);
         let is_url = text.contains('@') || LockUrl::may_be_url(text);
-        is_url || is_lease(text) || of_lease && kind == ContextKind::InvalidValue
-    });
-    for (kind, _) in kinds.into_iter().zip(secret).filter(|(_, secret)| *secret) {
-        error.insert(kind, ContextValue::String("***".to_owned()));
-        // It repeats the text.
-        error.remove(ContextKind::Suggested);
+        if is_url || is_lease(text) || of_lease && kind == ContextKind::InvalidValue {
+            error.insert(kind, ContextValue::String("***".to_owned()));
+            // It repeats the text.
+            error.remove(ContextKind::Suggested);
+        }
     }
     error
 }

@@ -127,10 +127,7 @@ fn is_in(mask: u64, signal: Signal) -> bool {
 /// The usual name without `SIG`, else the number.
 pub(crate) fn name(signal: Signal) -> String {
     let known = NAMES.iter().find(|(_, known)| *known == signal);
-    known.map_or_else(
-        || signal.as_raw().to_string(),
-        |(name, _)| (*name).to_owned(),
-    )
+    known.map_or_else(|| signal.as_raw().to_string(), |(name, _)| (*name).into())
 }
 
 /// Signals that can stop a command, by their names.

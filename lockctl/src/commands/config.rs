@@ -100,7 +100,10 @@ fn show(app: &App, file: Option<&PathBuf>) -> Result<Exit, CommandFailure> {
     let path = path(app, file)?;
     let config = load(app, &path, Scope::Program).map_err(|errors| failure(&errors))?;
     if app.wants_json() {
-        print_json(&shown_json(&path, &config))?;
+        let settings: Vec<_> = config.effective().iter().map(setting_json).collect();
+        let warnings: Vec<_> = config.warnings().iter().map(error_json).collect();
+        let file = path_text(&path);
+        print_json(&json!({ "file": file, "settings": settings, "warnings": warnings }))?;
         return Ok(Exit::Success);
     }
     let mut table = plain_table();
@@ -143,16 +146,6 @@ fn checked_json(path: &Path, loaded: &Result<Config, ConfigErrors>) -> Value {
         "file": path_text(path),
         "ok": loaded.is_ok(),
         "errors": errors,
-        "warnings": warnings,
-    })
-}
-
-fn shown_json(path: &Path, config: &Config) -> Value {
-    let settings: Vec<_> = config.effective().iter().map(setting_json).collect();
-    let warnings: Vec<_> = config.warnings().iter().map(error_json).collect();
-    json!({
-        "file": path_text(path),
-        "settings": settings,
         "warnings": warnings,
     })
 }

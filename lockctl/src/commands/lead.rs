@@ -199,12 +199,9 @@ impl LeadCandidate<'_> {
     /// Says how a term ended; true if a signal ended it.
     fn report(&self, ended: &Result<Ending, CommandFailure>) -> bool {
         match ended {
-            Ok(Ending {
-                status,
-                stop,
-                is_asked,
-            }) => {
-                match stop {
+            Ok(ending) => {
+                let status = ending.status;
+                match ending.stop {
                     Some(Stop::Lost(reason)) => self.warn(format_args!(
                         "the lead is lost: {reason}; the command ended with {status}"
                     )),
@@ -216,7 +213,7 @@ impl LeadCandidate<'_> {
                     )),
                     _ => self.note(format_args!("resigns, the command ended with {status}")),
                 }
-                *is_asked
+                ending.is_asked
             }
             Err(failure) => {
                 self.runner.console.fail(failure);

@@ -91,14 +91,8 @@ pub(crate) fn human(duration: Duration) -> String {
         (seconds / 60 % 60, "m"),
         (seconds % 60, "s"),
     ];
-    let largest = units
-        .iter()
-        .position(|(count, _)| *count > 0)
-        .unwrap_or(units.len() - 1);
-    let shown = units[largest..]
-        .iter()
-        .take(2)
-        .filter(|(count, _)| *count > 0);
+    let largest = units.iter().skip_while(|(count, _)| *count == 0).take(2);
+    let shown = largest.filter(|(count, _)| *count > 0);
     shown
         .map(|(count, unit)| format!("{count}{unit}"))
         .collect()
@@ -198,13 +192,11 @@ pub(crate) fn address_text(address: &[u8]) -> String {
 /// The time of day in UTC, with the date if that is not the day of the last 12 hours.
 pub(crate) fn clock(time: SystemTime) -> String {
     let stamp = timestamp(time);
-    match (
-        age(time) < Duration::from_secs(12 * 3600),
-        stamp.split_once('T'),
-    ) {
-        (true, Some((_, time))) => format!("{}Z", &time[..8]),
-        (false, Some((day, time))) => format!("{day} {}Z", &time[..8]),
-        (_, None) => stamp,
+    let is_recent = age(time) < Duration::from_secs(12 * 3600);
+    match stamp.split_once('T') {
+        Some((_, time)) if is_recent => format!("{}Z", &time[..8]),
+        Some((day, time)) => format!("{day} {}Z", &time[..8]),
+        None => stamp,
     }
 }
 
