@@ -76,15 +76,8 @@ pub(crate) fn header_value<'h>(
 ) -> Result<&'h str, KeyError> {
     let origin = NameOrigin::new("header", name.as_str());
     let value = origin.only(headers.get_all(name))?;
-    origin.text(trimmed(value.as_bytes()))
-}
-
-/// Without spaces and tabs around, which HTTP/1 strips and HTTP/2 carries.
-fn trimmed(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
-        value = rest;
-    }
-    value
+    // HTTP/1 strips spaces and tabs, and HTTP/2 carries them. A header has no other white space.
+    origin.text(value.as_bytes().trim_ascii())
 }
 
 /// Reads the name of the lock from a cookie.
@@ -130,11 +123,9 @@ impl Cookie {
     /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if `name` is not a valid cookie name.
     pub fn new(name: &str) -> Result<Self> {
         if name.is_empty() || !name.bytes().all(in_name) {
-            let what = "not a name of a cookie";
-            return Err(Error::config(what));
+            return Err(Error::config("not a name of a cookie"));
         }
-        let name = name.to_owned();
-        Ok(Self { name })
+        Ok(Self { name: name.into() })
     }
 
     /// Reads the value from a request, for closures that build a key from it.
@@ -164,10 +155,10 @@ fn cookies<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h [
     pairs.filter_map(move |pair| {
         let middle = pair.iter().position(|byte| *byte == b'=')?;
         let (found, value) = (&pair[..middle], &pair[middle + 1..]);
-        let found = trimmed(found);
+        let found = found.trim_ascii();
         // Software that decodes names sees two cookies of one name.
         let is_it = found == name.as_bytes() || *decoded(found) == *name.as_bytes();
-        is_it.then(|| trimmed(value))
+        is_it.then(|| value.trim_ascii())
     })
 }
 
@@ -214,8 +205,7 @@ impl QueryParam {
     /// Reads the parameter whose decoded name is `name`.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        let name = name.into();
-        Self { name }
+        Self { name: name.into() }
     }
 
     /// Reads the value from a request, for closures that build a key from it.

@@ -36,12 +36,8 @@ impl BodyLock {
     /// Spawns a task that watches the time: the body is never polled if the client does not read.
     pub(super) fn new(guard: LockerGuard, max: Duration, on_lost: OnLost) -> Self {
         let gate = Arc::<Gate>::default();
-        let watch = tokio::spawn(watch(
-            HeldLock::clone(&guard),
-            max,
-            on_lost,
-            Arc::clone(&gate),
-        ));
+        let held = HeldLock::clone(&guard);
+        let watch = tokio::spawn(watch(held, max, on_lost, Arc::clone(&gate)));
         Self {
             guard,
             on_lost,

@@ -28,8 +28,9 @@ impl Namespace {
     /// The key of a name of any length. Equal names give equal keys, different names different keys.
     pub(crate) fn key(&self, name: &str) -> Result<LockKey, KeyError> {
         if name.is_empty() {
-            let what = "the name of the lock is empty";
-            return Err(KeyError::Missing(what.to_owned()));
+            return Err(KeyError::Missing(
+                "the name of the lock is empty".to_owned(),
+            ));
         }
         if name.contains(char::is_control) {
             let what = "the name of the lock has control characters";
@@ -46,9 +47,7 @@ impl Namespace {
 
     /// The beginning of the name, for people, and SHA-256 of the whole.
     fn hashed(&self, name: &str) -> String {
-        let mut key = String::with_capacity(LockKey::MAX_LEN);
-        key.push_str(&self.0);
-        key.push(':');
+        let mut key = format!("{}:", self.0);
         let head = name.floor_char_boundary(HEAD - key.len());
         key.push_str(&name[..head]);
         // One `~` separates; more stand for the part of a character that has no room.
