@@ -142,9 +142,8 @@ impl Memory {
             if now >= deadline {
                 return Err(Error::contended(request.wait()).with_key(request.key()));
             }
-            let next = self
-                .store
-                .table(|_, table| table.next_expiry(request.key()));
+            let store = &self.store;
+            let next = store.table(|_, table| table.next_expiry(request.key()));
             let next = next.unwrap_or(now + RECHECK_INTERVAL);
             let pause = next.min(deadline).since(now).min(RECHECK_INTERVAL);
             match tokio::time::timeout(pause, &mut push).await {
@@ -229,18 +228,14 @@ impl DistributedLock for Memory {
             ClaimReply::Granted(token) => pending.granted(request, Grant::new(sent, Some(token))),
             ClaimReply::Queued => {
                 request.mark_contended();
-                let grant = self
-                    .wait(request, sent, push)
-                    .await
-                    .map_err(|e| e.with_backend(NAME))?;
-                pending.granted(request, grant)
+                let grant = self.wait(request, sent, push).await;
+                pending.granted(request, grant.map_err(|e| e.with_backend(NAME))?)
             }
             ClaimReply::Busy => {
                 request.mark_contended();
                 pending.disarm();
-                Err(Error::contended(request.wait())
-                    .with_key(request.key())
-                    .with_backend(NAME))
+                let error = Error::contended(request.wait()).with_key(key);
+                Err(error.with_backend(NAME))
             }
         }
     }

@@ -57,20 +57,19 @@ impl MemoryStore {
         claim: &MemoryClaim,
         waiter: Option<&Engine>,
     ) -> Result<(ClaimReply, GrantPush)> {
-        self.faults
-            .send(Request::Acquire, || {
-                let (push, receiver) = oneshot::channel();
-                let answer = self.change(key, |now, table, waiting| {
-                    let (answer, granted) = table.acquire(now, key, claim, waiter.is_some());
-                    if let (ClaimReply::Queued, Some(engine)) = (answer, waiter) {
-                        let engine = engine.clone();
-                        waiting.insert(claim.id, MemoryWaiter { engine, push });
-                    }
-                    (answer, granted)
-                });
-                (answer, receiver)
-            })
-            .await
+        let acquire = || {
+            let (push, receiver) = oneshot::channel();
+            let answer = self.change(key, |now, table, waiting| {
+                let (answer, granted) = table.acquire(now, key, claim, waiter.is_some());
+                if let (ClaimReply::Queued, Some(engine)) = (answer, waiter) {
+                    let engine = engine.clone();
+                    waiting.insert(claim.id, MemoryWaiter { engine, push });
+                }
+                (answer, granted)
+            });
+            (answer, receiver)
+        };
+        self.faults.send(Request::Acquire, acquire).await
     }
 
     pub(super) async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
@@ -154,16 +153,15 @@ impl MemoryStore {
             *changes = 0;
             table.sweep(now);
         }
-        let pushes = granted
-            .into_iter()
-            .filter_map(|GrantedClaim { id, token }| {
-                let MemoryWaiter { engine, push } = waiting.remove(&id)?;
+        let mut pushes = Vec::new();
+        for GrantedClaim { id, token } in granted {
+            if let Some(MemoryWaiter { engine, push }) = waiting.remove(&id) {
                 // Read first, so that the store does not end the lease before its holder does.
                 let sent = engine.now();
                 table.restart(self.engine.now(), key, id);
-                Some((push, Grant::new(sent, Some(token))))
-            });
-        let pushes: Vec<_> = pushes.collect();
+                pushes.push((push, Grant::new(sent, Some(token))));
+            }
+        }
         drop(state);
         for (push, grant) in pushes {
             // A waiter that is gone takes its claim back by itself.

@@ -202,12 +202,8 @@ impl MemoryTable {
 
     /// When the first of the holders runs out.
     pub(super) fn next_expiry(&self, key: &LockKey) -> Option<Moment> {
-        self.locks
-            .get(key)?
-            .holders
-            .iter()
-            .map(|holder| holder.expires)
-            .min()
+        let holders = self.locks.get(key)?.holders.iter();
+        holders.map(|holder| holder.expires).min()
     }
 
     /// Takes the lock from its holders. Returns their controls, for the caller to notify.
@@ -238,13 +234,11 @@ impl MemoryTable {
         keep: Duration,
     ) -> bool {
         self.records.retain(|_, (_, kept_until)| *kept_until > now);
-        let is_stale = self
-            .records
-            .get(key)
-            .is_some_and(|(stored, _)| stored.token > record.token);
+        let stored = self.records.get(key);
+        let is_stale = stored.is_some_and(|(stored, _)| stored.token > record.token);
         if !is_stale {
-            self.records
-                .insert(key.clone(), (record.clone(), now + keep));
+            let record = (record.clone(), now + keep);
+            self.records.insert(key.clone(), record);
         }
         !is_stale
     }
@@ -263,13 +257,9 @@ impl MemoryTable {
     /// The lock as it is at `now`; `None` if it is free.
     pub(super) fn info(&self, now: Moment, key: &LockKey) -> Option<LockInfo> {
         let lock = self.locks.get(key)?;
-        let held: Vec<_> = lock
-            .holders
-            .iter()
-            .filter(|holder| holder.expires > now)
-            .collect();
-        let mode = held.first()?.claim.mode;
-        let holders = held.into_iter().map(|holder| holder.info(now)).collect();
+        let held = lock.holders.iter().filter(|holder| holder.expires > now);
+        let mode = held.clone().next()?.claim.mode;
+        let holders = held.map(|holder| holder.info(now)).collect();
         let waiters = lock.queue.iter().map(|claim| claim.label.clone()).collect();
         Some(LockInfo::new(key.clone(), mode, holders).with_waiters(waiters))
     }
@@ -294,11 +284,8 @@ impl MemoryTable {
     }
 
     fn holder(&mut self, key: &LockKey, id: LeaseId) -> Option<&mut MemoryHolder> {
-        self.locks
-            .get_mut(key)?
-            .holders
-            .iter_mut()
-            .find(|holder| holder.claim.id == id)
+        let mut holders = self.locks.get_mut(key)?.holders.iter_mut();
+        holders.find(|holder| holder.claim.id == id)
     }
 
     fn forget_if_idle(&mut self, key: &LockKey) {
@@ -324,15 +311,12 @@ impl MemoryLock {
         token: FencingToken,
         now: Moment,
     ) -> ClaimReply {
-        if let Some(holder) = self
-            .holders
-            .iter()
-            .find(|holder| holder.claim.id == claim.id)
-        {
+        let mut holders = self.holders.iter();
+        if let Some(holder) = holders.find(|holder| holder.claim.id == claim.id) {
             return ClaimReply::Granted(holder.token);
         }
         // New requests never overtake the queue: a stream of readers must not starve a writer.
-        if self.queue.is_empty() && self.admits(claim.mode) {
+        if self.queue.is_empty() && admits(&self.holders, claim.mode) {
             self.holders
                 .push(MemoryHolder::new(claim.clone(), token, now));
             ClaimReply::Granted(token)
@@ -345,35 +329,25 @@ impl MemoryLock {
 
     fn serve(&mut self, now: Moment, last_token: &mut u64) -> Vec<GrantedClaim> {
         let mut granted = Vec::new();
-        while let Some(claim) = self.queue.front() {
-            if !self.admits(claim.mode) {
-                break;
-            }
-            let Some(claim) = self.queue.pop_front() else {
-                break;
-            };
+        let Self { holders, queue } = self;
+        while let Some(claim) = queue.pop_front_if(|claim| admits(holders, claim.mode)) {
             *last_token += 1;
-            let token = FencingToken::new(*last_token);
-            granted.push(GrantedClaim {
-                id: claim.id,
-                token,
-            });
-            self.holders.push(MemoryHolder::new(claim, token, now));
+            let (id, token) = (claim.id, FencingToken::new(*last_token));
+            granted.push(GrantedClaim { id, token });
+            holders.push(MemoryHolder::new(claim, token, now));
         }
         granted
     }
+}
 
-    fn admits(&self, mode: Mode) -> bool {
-        let Some(first) = self.holders.first() else {
-            return true;
-        };
-        match (first.claim.mode, mode) {
-            (Mode::Shared, Mode::Shared) => true,
-            (Mode::Permit { .. }, Mode::Permit { limit }) => {
-                self.holders.len() < usize::try_from(limit.get()).unwrap_or(usize::MAX)
-            }
-            _ => false,
+/// Whether a lock with these holders has room for another one.
+fn admits(holders: &[MemoryHolder], mode: Mode) -> bool {
+    match (holders.first().map(|first| first.claim.mode), mode) {
+        (None, _) | (Some(Mode::Shared), Mode::Shared) => true,
+        (Some(Mode::Permit { .. }), Mode::Permit { limit }) => {
+            holders.len() < usize::try_from(limit.get()).unwrap_or(usize::MAX)
         }
+        _ => false,
     }
 }
 
