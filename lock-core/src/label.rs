@@ -106,14 +106,8 @@ impl Label {
     /// The text form, to be stored beside the lock.
     #[must_use]
     pub fn encode(&self) -> String {
-        let LabelFields {
-            host,
-            pid,
-            user,
-            program,
-            note,
-        } = &*self.0;
-        let mut out = format!("host={}&pid={pid}", escape(host));
+        let mut out = format!("host={}&pid={}", escape(self.host()), self.pid());
+        let (user, program, note) = (self.user(), self.program(), self.note());
         for (name, value) in [("user", user), ("program", program), ("note", note)] {
             if !value.is_empty() {
                 out.push_str(&format!("&{name}={}", escape(value)));
@@ -161,10 +155,8 @@ impl LabelFields {
 
 #[cfg(unix)]
 fn host() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(not(unix))]
@@ -188,20 +180,14 @@ pub(crate) fn escape(value: &str) -> impl fmt::Display {
 /// For people: `etl-7c9 pid 4121`, with user and note where they are known.
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LabelFields {
-            host,
-            pid,
-            user,
-            note,
-            ..
-        } = &*self.0;
+        let (user, note) = (self.user(), self.note());
         // Another process wrote it: it must not steer a terminal.
-        match host.as_str() {
+        match self.host() {
             "" => f.write_str("unknown host")?,
             host => write!(f, "{}", host.escape_debug())?,
         }
-        if *pid != 0 {
-            write!(f, " pid {pid}")?;
+        if self.pid() != 0 {
+            write!(f, " pid {}", self.pid())?;
         }
         if !user.is_empty() {
             write!(f, " user {}", user.escape_debug())?;

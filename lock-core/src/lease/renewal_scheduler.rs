@@ -80,28 +80,24 @@ impl RenewalScheduler {
     /// Schedules `hold` for its due time, in place of its former one.
     pub(crate) fn schedule(self: &Arc<Self>, hold: Arc<HeldLease>) {
         let slot = hold.slot();
-        let (wake, replaced) = {
-            let mut schedule = self.lock();
-            let replaced = schedule.take(slot);
-            // Read under the mutex: the later of two calls sees both changes, and a lock that was
-            // given up meanwhile is not scheduled again.
-            match hold.due() {
-                None => (false, replaced),
-                Some(due) => {
-                    slot.due.store(due.as_nanos(), Ordering::Relaxed);
-                    let key = (due, slot.id);
-                    schedule.by_due.insert(key, hold);
-                    schedule.is_used = true;
-                    // The timer of a loop that should be awake stood still on a suspended machine.
-                    let is_late = |at: Moment| at <= self.clock.now();
-                    let next_wakeup = schedule.next_wakeup;
-                    let wake = next_wakeup.is_some_and(|at| due < at || is_late(at));
-                    (wake, replaced)
-                }
-            }
-        };
+        let mut schedule = self.lock();
+        let replaced = schedule.take(slot);
+        let mut wakes = false;
+        // Read under the mutex: the later of two calls sees both changes, and a lock that was given up
+        // meanwhile is not scheduled again.
+        if let Some(due) = hold.due() {
+            slot.due.store(due.as_nanos(), Ordering::Relaxed);
+            let key = (due, slot.id);
+            schedule.by_due.insert(key, hold);
+            schedule.is_used = true;
+            // The timer of a loop that should be awake stood still on a suspended machine.
+            let is_late = |at: Moment| at <= self.clock.now();
+            let next_wakeup = schedule.next_wakeup;
+            wakes = next_wakeup.is_some_and(|at| due < at || is_late(at));
+        }
+        drop(schedule);
         drop(replaced);
-        if wake {
+        if wakes {
             self.wake.notify_one();
         }
         // A load first: a swap takes the cache line from the other threads.
@@ -245,18 +241,10 @@ impl RenewalBatch {
     }
 
     async fn run(self, scheduler: Arc<RenewalScheduler>) {
-        let Self {
-            renewer,
-            holds,
-            requests,
-            timeout,
-            ..
-        } = self;
         // Here, and not when they were due: this task may begin late, and a renewal after the release would
         // extend the lock beyond its min hold.
-        let (holds, requests): (Vec<_>, Vec<_>) = holds
-            .into_iter()
-            .zip(requests)
+        let due = self.holds.into_iter().zip(self.requests);
+        let (holds, requests): (Vec<_>, Vec<_>) = due
             .filter_map(|(hold, request)| match hold.begin_renewal() {
                 true => Some((hold, request)),
                 false => discard(hold),
@@ -267,7 +255,7 @@ impl RenewalBatch {
         }
         // The deadline counts from before the request leaves.
         let sent = scheduler.clock.now();
-        let answers = renew(&*renewer, &requests, timeout).await;
+        let answers = renew(&*self.renewer, &requests, self.timeout).await;
         for (hold, answer) in holds.into_iter().zip(answers) {
             let now = scheduler.clock.now();
             guarded(&hold, now, || {
