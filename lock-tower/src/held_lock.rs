@@ -117,7 +117,7 @@ impl HeldLock {
     /// Returns the key with its namespace; of several, the first in key order.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        self.keys().next().expect("BUG: a request has a key")
+        self.first()
     }
 
     /// The keys in their order.
@@ -252,6 +252,10 @@ impl HeldLock {
                 .map(|reason| Err(NotHeld::Lost(reason)))
         })
         .await
+    }
+
+    fn first(&self) -> &LockKey {
+        self.keys().next().expect("BUG: a request has a key")
     }
 
     /// Ends the hold; dropped guards are released in the background.

@@ -72,8 +72,7 @@ impl PendingRelease {
     /// is then released in the background, and the request may be repeated. The same if the lease reports
     /// its loss as soon as it is attached; the message has the reason.
     pub fn granted(mut self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
-        let lease = self.lease.clone();
-        let lease = lease.expect("BUG: taken by the methods that consume self only");
+        let lease = self.armed();
         let hold = HeldLease::new(self.engine.clone(), request, lease, grant);
         // Armed until here, for a backend that panics when it is attached.
         self.lease = None;
@@ -109,6 +108,12 @@ impl PendingRelease {
                 self.lease = None;
             }
         }
+    }
+
+    fn armed(&self) -> Arc<dyn Lease> {
+        self.lease
+            .clone()
+            .expect("BUG: taken by the methods that consume self only")
     }
 
     /// Cancels the release: the server refused the request for certain, or never saw it.

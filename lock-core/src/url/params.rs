@@ -47,17 +47,51 @@ const SECRETS: &[&str] = &["auth", "credential", "pass", "pwd", "secret", "token
 
 /// Whether the value of a parameter of this name is shown.
 pub(super) fn is_public(name: &str) -> bool {
-    PUBLIC.split(' ').any(|public| public == name)
+    PUBLIC.binary_search(&name).is_ok()
 }
 
 /// The parameters of the layers and of the backends of this workspace that hold no secret. All
 /// others may be a password whose name is misspelt.
-const PUBLIC: &str = "\
-    access application-name busy-timeout compat connect-timeout connections create-dir \
-    create-table database expiry handover-time local-queue max-handovers max-waiters \
-    min-replica-acks mode namespace node-timeout notify password-file pooler push rejoin-delay \
-    replica-ack-timeout resp retention schema sentinel-password-file sentinel-username \
-    session-timeout strict table timeout tls tls-ca-file tls-cert-file tls-key-file username";
+const PUBLIC: &[&str] = &[
+    "access",
+    "application-name",
+    "busy-timeout",
+    "compat",
+    "connect-timeout",
+    "connections",
+    "create-dir",
+    "create-table",
+    "database",
+    "expiry",
+    "handover-time",
+    "local-queue",
+    "max-handovers",
+    "max-waiters",
+    "min-replica-acks",
+    "mode",
+    "namespace",
+    "node-timeout",
+    "notify",
+    "password-file",
+    "pooler",
+    "push",
+    "rejoin-delay",
+    "replica-ack-timeout",
+    "resp",
+    "retention",
+    "schema",
+    "sentinel-password-file",
+    "sentinel-username",
+    "session-timeout",
+    "strict",
+    "table",
+    "timeout",
+    "tls",
+    "tls-ca-file",
+    "tls-cert-file",
+    "tls-key-file",
+    "username",
+];
 
 /// Reads `name=value&name=value`.
 pub(super) fn parse(query: &str) -> Result<Vec<Param>> {

@@ -35,7 +35,7 @@ pub(crate) struct DoctorArgs {
         long,
         value_name = "CHECK",
         value_delimiter = ',',
-        value_parser = PossibleValuesParser::new(CHECKS.split(' ')),
+        value_parser = PossibleValuesParser::new(CHECKS),
         hide_possible_values = true
     )]
     pub(crate) accept: Vec<String>,
@@ -121,7 +121,33 @@ fn urls(app: &App, args: &DoctorArgs) -> Result<Vec<String>, CommandFailure> {
 const FAULTY: Exit = Exit::Of(1);
 
 /// The checks of all backends, in the order of docs/doctor.md.
-const CHECKS: &str = "\
-    url connect replica server-version read-only galera pooler nodes same-server rejoin servers \
-    version alarms eviction persistence flush table replication filesystem access clock \
-    session-timeout lease exclusion same-locks token-order expiry round-trip";
+const CHECKS: [&str; 28] = [
+    "url",
+    "connect",
+    "replica",
+    "server-version",
+    "read-only",
+    "galera",
+    "pooler",
+    "nodes",
+    "same-server",
+    "rejoin",
+    "servers",
+    "version",
+    "alarms",
+    "eviction",
+    "persistence",
+    "flush",
+    "table",
+    "replication",
+    "filesystem",
+    "access",
+    "clock",
+    "session-timeout",
+    "lease",
+    "exclusion",
+    "same-locks",
+    "token-order",
+    "expiry",
+    "round-trip",
+];
