@@ -98,6 +98,9 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     ///
     /// Call it before the process ends. Live guards are not affected, and the locks stay usable.
     ///
+    /// With `mode=row` and `mode=advisory` of PostgreSQL and MySQL it also ends idle sessions and deletes
+    /// their records, for which locks would otherwise wait after a restart of the server.
+    ///
     /// # Cancel safety
     ///
     /// The releases go on.
