@@ -180,6 +180,10 @@ impl Election {
     /// 0.5 s to 10 s while terms are short, less up to a half at random. The same backoff applies to an
     /// unreachable server. Errors of `work` are logged at warn.
     ///
+    /// `work` returns a `Result`, whose types an inline `async` block has to name: end the block with
+    /// `Ok::<_, polylock_core::Error>(())`. A block that loops forever has no end. Pass an `async fn`, or call
+    /// `election.lead::<_, _, (), polylock_core::Error>(|term| async move { .. })`.
+    ///
     /// # Errors
     ///
     /// It returns only an error that a retry cannot fix ([`is_retryable`](Error::is_retryable) is false),
