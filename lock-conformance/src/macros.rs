@@ -5,8 +5,9 @@
 /// `harness` is an expression for a [`Harness`](crate::Harness), evaluated for each case;
 /// it may `.await`. `skip` names each [`Need`](crate::Need) that the backend or the
 /// harness does not meet. Both directions are tested. A missing need that is not named fails the cases that
-/// have it. A case whose need is named becomes `conformance::GROUP::CASE::is_not_offered`, which asserts
-/// that the need is really missing, and that its use is an error.
+/// have it, except cases with another need that is named. A case with a need that is named becomes
+/// `conformance::GROUP::CASE::is_not_offered`, which asserts that the first such need is really missing, and
+/// that its use is an error.
 ///
 /// Several backends in one file need a module each.
 ///
