@@ -20,7 +20,7 @@
 //! # Panics
 //!
 //! Every function of this module that blocks panics in async code, where it would stop all tasks of
-//! the thread. Call it in `tokio::task::spawn_blocking`.
+//! the thread. The panic names the caller. Call it in `tokio::task::spawn_blocking`.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -58,6 +58,7 @@ use crate::request::AcquireRequest;
 /// block_on(both.release())?;
 /// # Ok(()) }
 /// ```
+#[track_caller]
 pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
     engine::block_on(future.into_future())
 }
@@ -106,6 +107,7 @@ impl BlockingLock {
     /// # Errors
     ///
     /// Those of [`DistributedLock::acquire`].
+    #[track_caller]
     pub fn lock<K>(&self, key: K) -> Result<BlockingGuard>
     where
         K: TryInto<LockKey, Error: Into<Error>>,
@@ -118,6 +120,7 @@ impl BlockingLock {
     /// # Errors
     ///
     /// Those of [`DistributedLock::acquire`] except [`Contended`](crate::ErrorKind::Contended).
+    #[track_caller]
     pub fn try_lock<K>(&self, key: K) -> Result<Option<BlockingGuard>>
     where
         K: TryInto<LockKey, Error: Into<Error>>,
@@ -131,6 +134,7 @@ impl BlockingLock {
     /// # Errors
     ///
     /// Those of [`DistributedLockExt::ping`].
+    #[track_caller]
     pub fn ping(&self, within: Duration) -> Result<()> {
         block_on(self.lock.ping(within))
     }
@@ -140,6 +144,7 @@ impl BlockingLock {
     /// # Errors
     ///
     /// Those of [`DistributedLock::acquire`].
+    #[track_caller]
     pub fn lock_within<K>(&self, key: K, limit: Duration) -> Result<BlockingGuard>
     where
         K: TryInto<LockKey, Error: Into<Error>>,
@@ -153,6 +158,7 @@ impl BlockingLock {
     /// # Errors
     ///
     /// Those of [`DistributedLock::acquire`].
+    #[track_caller]
     pub fn acquire(&self, request: AcquireRequest) -> Result<BlockingGuard> {
         let builder = self.lock.request(request.key().clone());
         block_on(builder.with(|_| request).acquire()).map(BlockingGuard::from)
@@ -163,6 +169,7 @@ impl BlockingLock {
     /// Call it before the program ends: a lock whose release was not sent is free only after its
     /// ttl.
     #[must_use]
+    #[track_caller]
     pub fn shutdown(&self, within: Duration) -> bool {
         block_on(self.lock.shutdown(within))
     }
@@ -217,6 +224,7 @@ impl BlockingGuard {
     /// # Errors
     ///
     /// Those of [`LockGuard::renew`].
+    #[track_caller]
     pub fn renew(&self) -> Result<()> {
         block_on(self.guard.renew())
     }
@@ -226,6 +234,7 @@ impl BlockingGuard {
     /// # Errors
     ///
     /// Those of [`LockGuard::renew_for`].
+    #[track_caller]
     pub fn renew_for(&self, ttl: Duration) -> Result<()> {
         block_on(self.guard.renew_for(ttl))
     }
@@ -235,6 +244,7 @@ impl BlockingGuard {
     /// # Errors
     ///
     /// Those of [`LockGuard::downgrade`].
+    #[track_caller]
     pub fn downgrade(&mut self) -> Result<()> {
         block_on(self.guard.downgrade())
     }
@@ -244,6 +254,7 @@ impl BlockingGuard {
     /// # Errors
     ///
     /// Those of [`LockGuard::release`].
+    #[track_caller]
     pub fn release(self) -> Result<Released> {
         block_on(self.guard.release())
     }

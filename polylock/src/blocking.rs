@@ -26,6 +26,7 @@ use crate::Result;
 /// # Panics
 ///
 /// In async code; see [`block_on`].
+#[track_caller]
 pub fn connect(url: &str) -> Result<BlockingLock> {
     block_on(crate::connect(url)).map(BlockingLock::new)
 }

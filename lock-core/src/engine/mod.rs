@@ -315,6 +315,7 @@ pub(crate) enum Unfinished {
 /// # Panics
 ///
 /// In async code.
+#[track_caller]
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     own_thread().block_on(future)
 }

@@ -1,5 +1,7 @@
 //! Locks for code without `async`.
 
+use std::panic;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -94,12 +96,22 @@ async fn async_code_may_block_where_tokio_allows_it_and_nowhere_else() {
     assert!(token.await.unwrap().is_some());
     assert!(locks.as_async().shutdown(Duration::from_secs(5)).await);
 
+    let (report, panics) = mpsc::channel();
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let location = info.location().map(|at| (at.file().to_owned(), at.line()));
+        drop(report.send(location));
+        before(info);
+    }));
+    let line = line!() + 1;
     let blocked = tokio::spawn(async move { drop(locks.try_lock("key")) }).await;
     let panic = blocked.unwrap_err().into_panic();
     let message = panic.downcast_ref::<String>().map(String::as_str);
     let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
-    assert!(
-        message.is_some_and(|message| message.contains("within a runtime")),
-        "{message:?}"
+    assert_eq!(
+        message,
+        Some("a blocking call inside of a tokio runtime: use tokio::task::spawn_blocking")
     );
+    let caller = Some((file!().to_owned(), line));
+    assert!(panics.try_iter().any(|location| location == caller));
 }
