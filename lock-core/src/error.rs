@@ -132,10 +132,7 @@ impl Error {
     /// Makes the error of a request that timed out while the lock was held. For backends and layers.
     #[must_use]
     pub fn contended(wait: Wait) -> Self {
-        let message = match wait {
-            Wait::AtMost(limit) => format!("the lock is held, waited {limit:?}"),
-            _ => "the lock is held".to_owned(),
-        };
+        let message = format!("the lock is held{}", wait.waited());
         Self::new(ErrorKind::Contended, message)
     }
 

@@ -107,6 +107,20 @@ impl Wait {
             Self::Forever | Self::Never => None,
         }
     }
+
+    /// The end of the message of a wait that has timed out, such as `, waited 300ms`; empty without a limit.
+    ///
+    /// In whole milliseconds, rounded up: what earlier keys left of a limit is not a round number.
+    pub(crate) fn waited(self) -> String {
+        match self {
+            Self::AtMost(limit) if !limit.is_zero() => {
+                let millis = Duration::from_millis(limit.subsec_nanos().div_ceil(1_000_000).into());
+                let limit = Duration::from_secs(limit.as_secs()).saturating_add(millis);
+                format!(", waited {limit:?}")
+            }
+            _ => String::new(),
+        }
+    }
 }
 
 /// What extends the lease.
@@ -142,3 +156,29 @@ pub enum Renewal {
 
 /// Longest lease that is accepted.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_told_in_whole_milliseconds() {
+        for (wait, text) in [
+            (
+                Wait::AtMost(Duration::from_nanos(299_999_590)),
+                ", waited 300ms",
+            ),
+            (Wait::AtMost(Duration::from_nanos(1)), ", waited 1ms"),
+            (Wait::AtMost(Duration::from_millis(1500)), ", waited 1.5s"),
+            (
+                Wait::AtMost(Duration::from_nanos(1_999_999_999)),
+                ", waited 2s",
+            ),
+            (Wait::AtMost(Duration::ZERO), ""),
+            (Wait::Forever, ""),
+            (Wait::Never, ""),
+        ] {
+            assert_eq!(wait.waited(), text, "{wait:?}");
+        }
+    }
+}

@@ -267,10 +267,9 @@ fn unanswered(request: &AcquireRequest, attempt: &AttemptState) -> Error {
     if let Some(why) = attempt.why_full() {
         return full(why);
     }
-    let message = match (attempt.why_unavailable(), request.wait()) {
-        (Some(why), _) => why,
-        (None, Wait::AtMost(limit)) => format!("the server has not answered, waited {limit:?}"),
-        (None, _) => "the server has not answered".to_owned(),
+    let message = match attempt.why_unavailable() {
+        Some(why) => why,
+        None => format!("the server has not answered{}", request.wait().waited()),
     };
     Error::new(ErrorKind::Unavailable, message)
 }
