@@ -125,7 +125,8 @@ impl TransactionLocks {
     /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if no transaction is open, or if it has already
     ///   failed.
     /// - [`InvalidKey`](ErrorKind::InvalidKey) if `key` is not a lock key.
-    /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if the table does not exist.
+    /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if the table does not exist; [`Schema`](crate::Schema)
+    ///   creates it.
     /// - [`Denied`](ErrorKind::Denied) if the user may not select, insert and update in it.
     /// - [`Protocol`](ErrorKind::Protocol) if the table was created by another program.
     ///

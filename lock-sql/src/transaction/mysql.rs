@@ -6,7 +6,8 @@ use sqlx::MySqlConnection;
 use super::connection::DatabaseTransaction;
 use super::place::QualifiedTable;
 use super::server::{
-    FENCE, LOCKED, busy, check_layout, excludes, failed, malformed, no_transaction, numbers, raised,
+    FENCE, LOCKED, busy, check_layout, excludes, failed, failed_at, malformed, no_transaction,
+    numbers, raised,
 };
 use crate::config::ServerKind;
 use crate::dialect::mysql::server_age::{self, LINEAGE, START};
@@ -52,7 +53,7 @@ impl DatabaseTransaction for MySqlConnection {
                 still_open(self).await?;
                 Ok(None)
             }
-            _ => Err(failed(db_error)),
+            _ => Err(failed_at(&place.quoted('`', ""), db_error)),
         }
     }
 
@@ -68,7 +69,7 @@ impl DatabaseTransaction for MySqlConnection {
                 still_open(self).await?;
                 Err(busy(db_error))
             }
-            Err(db_error) => Err(failed(db_error)),
+            Err(db_error) => Err(failed_at(&place.quoted('`', ""), db_error)),
         }
     }
 }

@@ -7,7 +7,8 @@ use sqlx::postgres::PgDatabaseError;
 use super::connection::DatabaseTransaction;
 use super::place::QualifiedTable;
 use super::server::{
-    FENCE, LOCKED, busy, check_layout, excludes, failed, malformed, no_transaction, numbers, raised,
+    FENCE, LOCKED, busy, check_layout, excludes, failed, failed_at, malformed, no_transaction,
+    numbers, raised,
 };
 use crate::config::ServerKind;
 use crate::dialect::postgres::server_age::{self, LINEAGE};
@@ -42,7 +43,7 @@ impl DatabaseTransaction for PgConnection {
                     // The row was deleted between the two statements.
                 }
                 Err(db_error) if limit.is_over(&db_error, sent.elapsed()) => return Ok(None),
-                Err(db_error) => return Err(failed(db_error)),
+                Err(db_error) => return Err(failed_at(&place.quoted('"', ""), db_error)),
             }
         }
         Err(malformed(place))
@@ -57,7 +58,7 @@ impl DatabaseTransaction for PgConnection {
         let answer = within_savepoint(self, &raise(place, resource, token)).await?;
         let answer = answer.map_err(|db_error| match db_error.class {
             ErrorClass::LockTimeout if !is_for_table(&db_error) => busy(db_error),
-            _ => failed(db_error),
+            _ => failed_at(&place.quoted('"', ""), db_error),
         })?;
         raised(&answer, place)
     }

@@ -70,6 +70,18 @@ pub(super) fn failed(db_error: DbError) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_source(db_error.source)
 }
 
+/// The same for a statement that needs the table, by its quoted name.
+pub(super) fn failed_at(table: &str, db_error: DbError) -> Error {
+    if db_error.class != ErrorClass::NoTable {
+        return failed(db_error);
+    }
+    let message = format!(
+        "the table {table}, its schema or the database does not exist: make it with \
+         polylock::sql::Schema in a program, or with lockctl schema apply"
+    );
+    Error::config(message).with_source(db_error.source)
+}
+
 pub(super) fn busy(db_error: DbError) -> Error {
     let message = "another transaction checks the same resource";
     Error::new(ErrorKind::Contended, message).with_source(db_error.source)

@@ -79,6 +79,17 @@ async fn a_missing_table_and_a_strange_one_are_told<S: Server>(server: S) {
     let mut tx = begin::<S>(&mut raw).await;
     let error = nowhere.acquire_in(&mut *tx, "k").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
+    for says in ["nowhere", "polylock::sql::Schema", "lockctl schema apply"] {
+        assert!(error.message().contains(says), "{error}");
+    }
+    drop(tx);
+    let mut tx = begin::<S>(&mut raw).await;
+    let fence = Fence::new().with_table("nowhere").unwrap();
+    let checked = fence.check(&mut *tx, "k", FencingToken::new(1)).await;
+    assert!(
+        matches!(&checked, Err(WriteError::Check(error)) if error.message().contains("nowhere")),
+        "{checked:?}"
+    );
     drop(tx);
     server.sql("UPDATE polylock_locks SET token = 9 WHERE kind = 0");
     let mut tx = begin::<S>(&mut raw).await;
