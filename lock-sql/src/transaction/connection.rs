@@ -61,14 +61,14 @@ connections! {
 pub trait DatabaseTransaction: Send {
     const BACKEND: &str;
 
-    /// Locks the row of a key and draws a token; `None` if the row is not free before the deadline.
-    /// [`Contended`](polylock_core::ErrorKind::Contended) if something else keeps all keys locked.
+    /// Locks the row of a key and draws a token. [`Contended`](polylock_core::ErrorKind::Contended) if the
+    /// row is not free before the deadline, or if something else keeps all keys locked.
     fn take(
         &mut self,
         place: &QualifiedTable,
         key: &LockKey,
         wait: Wait,
-    ) -> impl Future<Output = Result<Option<u64>>> + Send;
+    ) -> impl Future<Output = Result<u64>> + Send;
 
     /// Raises the largest token of a resource to this one, and returns the largest.
     fn raise(

@@ -142,11 +142,7 @@ impl TransactionLocks {
         K: TryInto<LockKey, Error: Into<Error>> + Send,
     {
         let key = key.try_into().map_err(Into::into)?;
-        let taken = self.take(connection, &key, self.wait).await?;
-        taken.ok_or_else(|| {
-            let message = "another client holds the lock";
-            Error::new(ErrorKind::Contended, message).with_key(&key)
-        })
+        self.take(connection, &key, self.wait).await
     }
 
     /// Acquires a lock for the rest of the transaction without waiting; `None` if it is held.
@@ -178,8 +174,9 @@ impl TransactionLocks {
     {
         let key = key.try_into().map_err(Into::into)?;
         match self.take(connection, &key, Wait::Never).await {
+            Ok(lock) => Ok(Some(lock)),
             Err(error) if error.kind() == ErrorKind::Contended => Ok(None),
-            taken => taken,
+            Err(error) => Err(error),
         }
     }
 
@@ -188,17 +185,17 @@ impl TransactionLocks {
         connection: &mut C,
         key: &LockKey,
         wait: Wait,
-    ) -> Result<Option<TransactionLock>> {
+    ) -> Result<TransactionLock> {
         let stored = match &self.namespace {
             Some(namespace) => Prefix::stored_key(namespace, key)?,
             None => key.clone(),
         };
         let taken = connection.take(&self.place, &stored, wait).await;
         let token = taken.map_err(|error| error.with_backend(C::BACKEND).with_key(key))?;
-        Ok(token.map(|token| TransactionLock {
+        Ok(TransactionLock {
             key: key.clone(),
             token: FencingToken::new(token),
-        }))
+        })
     }
 }
 

@@ -19,12 +19,7 @@ use crate::wire::{DbError, ErrorClass, QueryResult, Sql, literal, mysql};
 impl DatabaseTransaction for MySqlConnection {
     const BACKEND: &str = "mysql";
 
-    async fn take(
-        &mut self,
-        place: &QualifiedTable,
-        key: &LockKey,
-        wait: Wait,
-    ) -> Result<Option<u64>> {
+    async fn take(&mut self, place: &QualifiedTable, key: &LockKey, wait: Wait) -> Result<u64> {
         let statements = format!(
             "SET @polylock_wait = @@SESSION.innodb_lock_wait_timeout, \
                  SESSION innodb_lock_wait_timeout = {}; {}; {RESTORE}",
@@ -39,7 +34,7 @@ impl DatabaseTransaction for MySqlConnection {
                 if !is_admitted {
                     check_start(self, place).await?;
                 }
-                return Ok(Some(token));
+                return Ok(token);
             }
             Err(db_error) => db_error,
         };
@@ -51,7 +46,7 @@ impl DatabaseTransaction for MySqlConnection {
         match db_error.class {
             ErrorClass::LockTimeout => {
                 still_open(self).await?;
-                Ok(None)
+                Err(Error::contended(wait))
             }
             _ => Err(failed_at(&place.quoted('`', ""), db_error)),
         }

@@ -21,12 +21,7 @@ use crate::wire::{DbError, ErrorClass, QueryResult, Sql, literal, postgres};
 impl DatabaseTransaction for PgConnection {
     const BACKEND: &str = "postgres";
 
-    async fn take(
-        &mut self,
-        place: &QualifiedTable,
-        key: &LockKey,
-        wait: Wait,
-    ) -> Result<Option<u64>> {
+    async fn take(&mut self, place: &QualifiedTable, key: &LockKey, wait: Wait) -> Result<u64> {
         let begun = Instant::now();
         for _ in 0..ATTEMPTS {
             let limit = LockWaitLimit::left(wait, begun.elapsed());
@@ -38,11 +33,13 @@ impl DatabaseTransaction for PgConnection {
                         if !is_admitted {
                             check_start(self, place).await?;
                         }
-                        return Ok(Some(token));
+                        return Ok(token);
                     }
                     // The row was deleted between the two statements.
                 }
-                Err(db_error) if limit.is_over(&db_error, sent.elapsed()) => return Ok(None),
+                Err(db_error) if limit.is_over(&db_error, sent.elapsed()) => {
+                    return Err(Error::contended(wait));
+                }
                 Err(db_error) => return Err(failed_at(&place.quoted('"', ""), db_error)),
             }
         }

@@ -18,12 +18,7 @@ impl DatabaseTransaction for SqliteConnection {
     const BACKEND: &str = "sqlite";
 
     /// Does not wait for a holder, which cannot release while this transaction has the write lock.
-    async fn take(
-        &mut self,
-        place: &QualifiedTable,
-        key: &LockKey,
-        _wait: Wait,
-    ) -> Result<Option<u64>> {
+    async fn take(&mut self, place: &QualifiedTable, key: &LockKey, _wait: Wait) -> Result<u64> {
         check_open(self).await?;
         let clocks = clocks()?;
         let table = place.quoted('"', "");
@@ -33,14 +28,14 @@ impl DatabaseTransaction for SqliteConnection {
         let mut locks = read(place, key, &found, clocks)?;
         let ctx = locks.ctx;
         let Ok(token) = locks.rows_of(key).pass(&ctx) else {
-            return Ok(None);
+            return Err(Error::contended(Wait::Never));
         };
         let store = query(insert(&table, 1));
         let store = locks
             .changed()
             .fold(store, |store, (key, row)| rows::write(store, key, row));
         fetch(self, store).await?;
-        Ok(Some(token))
+        Ok(token)
     }
 
     async fn raise(

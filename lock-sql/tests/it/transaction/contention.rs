@@ -79,6 +79,8 @@ async fn a_wait_has_an_end<S: Server>(server: S) {
     let error = patient.acquire_in(&mut *two, "k").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended, "{error:?}");
     assert_eq!(error.key().unwrap().as_str(), "k");
+    assert_eq!(error.backend(), Some(S::NAME));
+    assert_eq!(error.message(), "the lock is held, waited 1.2s");
     let waited = begun.elapsed();
     let most = Duration::from_secs(3);
     assert!(

@@ -28,6 +28,8 @@ async fn a_lease_keeps_transactions_out_and_the_other_way_round() {
     assert_eq!(locks.try_acquire_in(&mut *tx, "k").await.unwrap(), None);
     let error = locks.acquire_in(&mut *tx, "k").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended);
+    // It was not waited for.
+    assert_eq!(error.to_string(), "sqlite: the lock is held (key \"k\")");
     assert!(locks.try_acquire_in(&mut *tx, "K").await.unwrap().is_some());
     tx.rollback().await.unwrap();
     let first = guard.fencing_token().unwrap();
