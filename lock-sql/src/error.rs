@@ -44,8 +44,9 @@ pub(crate) enum SqlCause {
 
     /// Sessions from before a restart may not know yet that they have ended.
     #[error(
-        "the server was found started anew {waited:.0?} ago, and a client of before may believe in its \
-         lock: locks are granted again in {left:.0?}"
+        "the server was found started anew {}s ago, and a client of before may believe in its lock: \
+         locks are granted again in {left:.0?}",
+        .waited.as_secs()
     )]
     Restarted { waited: Duration, left: Duration },
 
@@ -313,6 +314,17 @@ impl From<SqlFailure> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_start_of_the_server_is_told_in_seconds() {
+        for (waited, text) in [(0, "0s ago"), (400, "0s ago"), (2_000, "2s ago")] {
+            let waited = Duration::from_millis(waited);
+            let left = Duration::from_secs(30).saturating_sub(waited);
+            let says = SqlCause::Restarted { waited, left }.to_string();
+            assert!(says.contains(text), "{says}");
+            assert!(says.ends_with(&format!("in {left:.0?}")), "{says}");
+        }
+    }
 
     #[test]
     fn a_table_with_more_columns_in_another_order_is_one_of_locks() {
