@@ -32,6 +32,7 @@ async fn read(path: &std::path::Path) -> Result<Vec<u8>, EtcdFailure> {
 #[cfg(not(feature = "tls"))]
 #[expect(clippy::unused_async, reason = "it reads files with the feature")]
 pub(crate) async fn apply(_: &TlsFiles, _: ConnectOptions) -> Result<ConnectOptions, EtcdFailure> {
-    let message = "this program is built without the feature \"tls\" of polylock-etcd";
+    let message = "this program is built without the feature \"tls\" of polylock \
+                   (of polylock-etcd, if used alone)";
     Err(EtcdFailure::Config(message.to_owned()))
 }

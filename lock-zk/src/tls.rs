@@ -149,7 +149,8 @@ mod without {
 
     impl ZkCertificates {
         pub(crate) fn read(_: &TlsFiles, _: &ZooKeeperConfig) -> Result<Self, ZkFailure> {
-            let message = "this program is built without the feature \"tls\" of polylock-zk";
+            let message = "this program is built without the feature \"tls\" of polylock \
+                           (of polylock-zk, if used alone)";
             Err(ZkFailure::Config(message.to_owned()))
         }
 

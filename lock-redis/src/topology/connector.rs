@@ -33,7 +33,8 @@ impl Connectors {
     pub(super) fn new(config: &RedisConfig) -> Result<Self, RedisFailure> {
         #[cfg(not(feature = "tls"))]
         if config.tls.is_some() {
-            let message = "this program is built without the feature \"tls\" of polylock-redis";
+            let message = "this program is built without the feature \"tls\" of polylock \
+                           (of polylock-redis, if used alone)";
             return Err(RedisCause::Config(message.to_owned()).into());
         }
         #[cfg(feature = "tls")]

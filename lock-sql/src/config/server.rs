@@ -439,7 +439,8 @@ impl SqlConfig {
         }
         if self.tls.is_some() && cfg!(not(feature = "tls")) {
             return Err(Error::config(
-                "this program is built without the feature \"tls\" of polylock-sql",
+                "this program is built without the feature \"tls\" of polylock (of polylock-sql, \
+                 if used alone)",
             ));
         }
         if self.mode == SqlMode::Advisory && self.is_pooled {

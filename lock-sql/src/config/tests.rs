@@ -43,7 +43,8 @@ fn reads_every_parameter() {
     );
     if cfg!(not(feature = "tls")) {
         let error = config.unwrap_err();
-        return assert!(error.message().contains("feature"), "{error}");
+        let says = "the feature \"tls\" of polylock (of polylock-sql, if used alone)";
+        return assert!(error.message().contains(says), "{error}");
     }
     let config = config.unwrap();
     assert_eq!(config.mode, SqlMode::Lease);
