@@ -152,7 +152,18 @@ fn names_the_mistake() {
             "belong together",
         ),
         ("postgres://u@%2Frun/d?tls=on", "no TLS"),
-        ("postgres://u@db/d?sslmode=require", "unknown parameter"),
+        (
+            "postgres://u@db/d?sslmode=require",
+            "unknown parameter \"sslmode\": write tls=on, which is verify-full (tls-ca-file=PATH",
+        ),
+        (
+            "postgres://u@db/d?ssl-mode=disable",
+            "or tls=off, which is disable;",
+        ),
+        (
+            "mysql://u@db/d?ssl-mode=REQUIRED",
+            "unknown parameter \"ssl-mode\": write tls=on, which is VERIFY_IDENTITY",
+        ),
         ("postgres://u@db/d?tiemout=1s", "did you mean \"timeout\""),
     ] {
         let error = read(url).unwrap_err();

@@ -52,6 +52,7 @@ impl SqlConfig {
         config = table(&mut params, config)?;
         config = common(&mut params, config)?;
         config.tls = params.tls(false)?;
+        refuse_ssl_mode(url, config.server)?;
         params.finish()?;
         config.check()?;
         Ok(config)
@@ -65,6 +66,24 @@ fn login(url: &LockUrl, params: &mut Params<'_>, mut config: SqlConfig) -> Resul
         return Err(Error::config("there is a password without a user"));
     }
     Ok(config)
+}
+
+/// Says what to write for the parameter by which other clients choose TLS.
+fn refuse_ssl_mode(url: &LockUrl, server: ServerKind) -> Result<()> {
+    let (on, off) = match server {
+        ServerKind::MySql => ("VERIFY_IDENTITY", "DISABLED"),
+        ServerKind::Postgres => ("verify-full", "disable"),
+    };
+    for name in ["sslmode", "ssl-mode"] {
+        if url.params().string(name).is_some() {
+            return Err(Error::config(format!(
+                "unknown parameter {name:?}: write tls=on, which is {on} (tls-ca-file=PATH for an \
+                 authority that the system does not know), or tls=off, which is {off}; there is \
+                 nothing between them"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn server(scheme: &str) -> Result<ServerKind> {
