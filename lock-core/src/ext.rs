@@ -368,7 +368,8 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
 /// let locks = polylock_core::memory::Memory::new();
 /// let both = locks
 ///     .request_all(["acct/1", "acct/2"])
-///     .with(|request| request.with_wait(Wait::AtMost(Duration::from_secs(2))))
+///     .wait(Wait::AtMost(Duration::from_secs(2)))
+///     .ttl(Duration::from_secs(10))
 ///     .acquire()
 ///     .await?;
 /// assert_eq!(both.guards().len(), 2);
@@ -386,10 +387,64 @@ pub struct MultiRequestBuilder<'a, L: ?Sized> {
 }
 
 impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
-    /// Changes the options that all of the keys are requested with.
+    /// Applies `with` to the request for each of the keys, for options that are stored elsewhere.
     pub fn with(mut self, with: impl FnOnce(AcquireRequest) -> AcquireRequest) -> Self {
         self.request = self.request.with(with);
         self
+    }
+
+    /// Asks for shared locks. Default: exclusive ones.
+    #[doc(alias = "rwlock")]
+    pub fn shared(self) -> Self {
+        self.with(|request| request.with_mode(Mode::Shared))
+    }
+
+    /// Asks for one of `limit` permits of each key. Default: exclusive locks.
+    #[doc(alias = "semaphore")]
+    pub fn permit(self, limit: NonZeroU32) -> Self {
+        self.with(|request| request.with_mode(Mode::Permit { limit }))
+    }
+
+    /// Sets how long to wait in total; see [`AcquireRequest::with_wait`]. Default: at most 30 s.
+    pub fn wait(self, wait: Wait) -> Self {
+        self.with(|request| request.with_wait(wait))
+    }
+
+    /// Sets the lease of each lock; see [`AcquireRequest::with_ttl`] for its limits. Default: 30 s.
+    #[doc(alias = "lease")]
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.with(|request| request.with_ttl(ttl))
+    }
+
+    /// Leaves renewal to the caller; see [`Renewal::Manual`]. Default: automatic renewal.
+    pub fn manual_renewal(self) -> Self {
+        self.with(|request| request.with_renewal(Renewal::Manual))
+    }
+
+    /// Sets the minimum hold; see [`AcquireRequest::with_min_hold`]. Default: zero.
+    pub fn min_hold(self, min_hold: Duration) -> Self {
+        self.with(|request| request.with_min_hold(min_hold))
+    }
+
+    /// Sets the longest hold; see [`AcquireRequest::with_max_hold`]. Default: 1 h.
+    pub fn max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
+        self.with(|request| request.with_max_hold(max_hold))
+    }
+
+    /// Sets the owner; see [`AcquireRequest::with_owner`]. Default: none.
+    pub fn owner(self, owner: &Owner) -> Self {
+        self.with(|request| request.with_owner(owner.clone()))
+    }
+
+    /// Sets the label of the holder that others see; see [`AcquireRequest::with_label`]. Default: host,
+    /// process id and program.
+    pub fn label(self, label: Label) -> Self {
+        self.with(|request| request.with_label(label))
+    }
+
+    /// Names the kind of work; see [`AcquireRequest::with_class`]. Default: none.
+    pub fn class(self, class: &str) -> Self {
+        self.with(|request| request.with_class(class))
     }
 
     /// Acquires all of the locks and waits for them.
@@ -429,8 +484,7 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
     ///
     /// As for [`DistributedLockExt::lock`], for each key.
     pub async fn try_acquire(self) -> Result<Option<MultiGuard>> {
-        let once = self.with(|request| request.with_wait(Wait::Never));
-        unless_contended(once.acquire().await)
+        unless_contended(self.wait(Wait::Never).acquire().await)
     }
 }
 

@@ -45,6 +45,24 @@ async fn each_of_several_keys_is_handed_over_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_of_several_keys_is_requested_with_the_options() {
+    let store = memory();
+    let readers = || store.request_all(["a", "b"]).shared();
+    let request = readers().ttl(secs(10)).manual_renewal();
+    let all = request.acquire().await.unwrap();
+    for guard in all.guards() {
+        let left = guard.valid_until().unwrap() - Instant::now();
+        assert!(left > secs(5) && left <= secs(10), "{left:?}");
+    }
+    assert!(readers().try_acquire().await.unwrap().is_some());
+    let began = Instant::now();
+    let writer = store.request_all(["b", "a"]).wait(Wait::AtMost(secs(1)));
+    let error = writer.acquire().await.unwrap_err();
+    assert_eq!(error.message(), "the lock is held, waited 1s");
+    assert!(began.elapsed() >= secs(1) && began.elapsed() < secs(2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_that_are_wanted_in_this_process_are_waited_for_in_line() {
     let (store, locks, counted) = queue();
     let held = locks.lock("b").await.unwrap();
