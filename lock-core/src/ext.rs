@@ -224,6 +224,66 @@ pub trait DistributedLockExt: DistributedLock {
 
 impl<L: DistributedLock + ?Sized> DistributedLockExt for L {}
 
+/// The options of a request for one key and of one for several, which differ in `with`.
+macro_rules! options {
+    () => {
+        /// Asks for a shared lock. Default: an exclusive one.
+        #[doc(alias = "rwlock")]
+        pub fn shared(self) -> Self {
+            self.with(|request| request.with_mode(Mode::Shared))
+        }
+
+        /// Asks for one of `limit` permits. Default: an exclusive lock.
+        #[doc(alias = "semaphore")]
+        pub fn permit(self, limit: NonZeroU32) -> Self {
+            self.with(|request| request.with_mode(Mode::Permit { limit }))
+        }
+
+        /// Sets how long to wait, for several keys in total; see [`AcquireRequest::with_wait`]. Default: at
+        /// most 30 s.
+        pub fn wait(self, wait: Wait) -> Self {
+            self.with(|request| request.with_wait(wait))
+        }
+
+        /// Sets the lease; see [`AcquireRequest::with_ttl`] for its limits. Default: 30 s.
+        #[doc(alias = "lease")]
+        pub fn ttl(self, ttl: Duration) -> Self {
+            self.with(|request| request.with_ttl(ttl))
+        }
+
+        /// Leaves renewal to the caller; see [`Renewal::Manual`]. Default: automatic renewal.
+        pub fn manual_renewal(self) -> Self {
+            self.with(|request| request.with_renewal(Renewal::Manual))
+        }
+
+        /// Sets the minimum hold; see [`AcquireRequest::with_min_hold`]. Default: zero.
+        pub fn min_hold(self, min_hold: Duration) -> Self {
+            self.with(|request| request.with_min_hold(min_hold))
+        }
+
+        /// Sets the longest hold; see [`AcquireRequest::with_max_hold`]. Default: 1 h.
+        pub fn max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
+            self.with(|request| request.with_max_hold(max_hold))
+        }
+
+        /// Sets the owner; see [`AcquireRequest::with_owner`]. Default: none.
+        pub fn owner(self, owner: &Owner) -> Self {
+            self.with(|request| request.with_owner(owner.clone()))
+        }
+
+        /// Sets the label of the holder that others see; see [`AcquireRequest::with_label`]. Default: host,
+        /// process id and program.
+        pub fn label(self, label: Label) -> Self {
+            self.with(|request| request.with_label(label))
+        }
+
+        /// Names the kind of work; see [`AcquireRequest::with_class`]. Default: none.
+        pub fn class(self, class: &str) -> Self {
+            self.with(|request| request.with_class(class))
+        }
+    };
+}
+
 /// A request about to be sent; see [`DistributedLockExt::request`].
 ///
 /// # Examples
@@ -264,59 +324,7 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
         self
     }
 
-    /// Asks for a shared lock. Default: an exclusive one.
-    #[doc(alias = "rwlock")]
-    pub fn shared(self) -> Self {
-        self.with(|request| request.with_mode(Mode::Shared))
-    }
-
-    /// Asks for one of `limit` permits. Default: an exclusive lock.
-    #[doc(alias = "semaphore")]
-    pub fn permit(self, limit: NonZeroU32) -> Self {
-        self.with(|request| request.with_mode(Mode::Permit { limit }))
-    }
-
-    /// Sets how long to wait; see [`AcquireRequest::with_wait`]. Default: at most 30 s.
-    pub fn wait(self, wait: Wait) -> Self {
-        self.with(|request| request.with_wait(wait))
-    }
-
-    /// Sets the lease; see [`AcquireRequest::with_ttl`] for its limits. Default: 30 s.
-    #[doc(alias = "lease")]
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.with(|request| request.with_ttl(ttl))
-    }
-
-    /// Leaves renewal to the caller; see [`Renewal::Manual`]. Default: automatic renewal.
-    pub fn manual_renewal(self) -> Self {
-        self.with(|request| request.with_renewal(Renewal::Manual))
-    }
-
-    /// Sets the minimum hold; see [`AcquireRequest::with_min_hold`]. Default: zero.
-    pub fn min_hold(self, min_hold: Duration) -> Self {
-        self.with(|request| request.with_min_hold(min_hold))
-    }
-
-    /// Sets the longest hold; see [`AcquireRequest::with_max_hold`]. Default: 1 h.
-    pub fn max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
-        self.with(|request| request.with_max_hold(max_hold))
-    }
-
-    /// Sets the owner; see [`AcquireRequest::with_owner`]. Default: none.
-    pub fn owner(self, owner: &Owner) -> Self {
-        self.with(|request| request.with_owner(owner.clone()))
-    }
-
-    /// Sets the label of the holder that others see; see [`AcquireRequest::with_label`]. Default: host,
-    /// process id and program.
-    pub fn label(self, label: Label) -> Self {
-        self.with(|request| request.with_label(label))
-    }
-
-    /// Names the kind of work; see [`AcquireRequest::with_class`]. Default: none.
-    pub fn class(self, class: &str) -> Self {
-        self.with(|request| request.with_class(class))
-    }
+    options!();
 
     /// Acquires the lock and waits for it.
     ///
@@ -393,59 +401,7 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
         self
     }
 
-    /// Asks for shared locks. Default: exclusive ones.
-    #[doc(alias = "rwlock")]
-    pub fn shared(self) -> Self {
-        self.with(|request| request.with_mode(Mode::Shared))
-    }
-
-    /// Asks for one of `limit` permits of each key. Default: exclusive locks.
-    #[doc(alias = "semaphore")]
-    pub fn permit(self, limit: NonZeroU32) -> Self {
-        self.with(|request| request.with_mode(Mode::Permit { limit }))
-    }
-
-    /// Sets how long to wait in total; see [`AcquireRequest::with_wait`]. Default: at most 30 s.
-    pub fn wait(self, wait: Wait) -> Self {
-        self.with(|request| request.with_wait(wait))
-    }
-
-    /// Sets the lease of each lock; see [`AcquireRequest::with_ttl`] for its limits. Default: 30 s.
-    #[doc(alias = "lease")]
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.with(|request| request.with_ttl(ttl))
-    }
-
-    /// Leaves renewal to the caller; see [`Renewal::Manual`]. Default: automatic renewal.
-    pub fn manual_renewal(self) -> Self {
-        self.with(|request| request.with_renewal(Renewal::Manual))
-    }
-
-    /// Sets the minimum hold; see [`AcquireRequest::with_min_hold`]. Default: zero.
-    pub fn min_hold(self, min_hold: Duration) -> Self {
-        self.with(|request| request.with_min_hold(min_hold))
-    }
-
-    /// Sets the longest hold; see [`AcquireRequest::with_max_hold`]. Default: 1 h.
-    pub fn max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
-        self.with(|request| request.with_max_hold(max_hold))
-    }
-
-    /// Sets the owner; see [`AcquireRequest::with_owner`]. Default: none.
-    pub fn owner(self, owner: &Owner) -> Self {
-        self.with(|request| request.with_owner(owner.clone()))
-    }
-
-    /// Sets the label of the holder that others see; see [`AcquireRequest::with_label`]. Default: host,
-    /// process id and program.
-    pub fn label(self, label: Label) -> Self {
-        self.with(|request| request.with_label(label))
-    }
-
-    /// Names the kind of work; see [`AcquireRequest::with_class`]. Default: none.
-    pub fn class(self, class: &str) -> Self {
-        self.with(|request| request.with_class(class))
-    }
+    options!();
 
     /// Acquires all of the locks and waits for them.
     ///
