@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Wake, Waker};
 
-use polylock_core::engine::Engine;
+use polylock_core::engine::{Engine, isolated};
 use polylock_core::{LockGuard, LostReason, LostSignal};
 use tokio::sync::watch;
 
@@ -75,7 +75,7 @@ impl Role {
     pub(super) async fn ended(&self, term: u64) {
         let mut terms = self.terms.subscribe();
         // The sender lives as long as `self`.
-        drop(terms.wait_for(|terms| !terms.is_current(term)).await);
+        drop(isolated(terms.wait_for(|terms| !terms.is_current(term))).await);
     }
 
     /// Sets `leads` to whether there is a term. Blocks while a value of `leads` is borrowed: readers must

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 
 use futures_util::StreamExt as _;
 use polylock_coordination::{
@@ -111,14 +112,27 @@ async fn a_leader_that_has_resigned_proclaims_nothing() {
     second.proclaim("y").await.unwrap();
 }
 
+struct Broken;
+
+impl Wake for Broken {
+    fn wake(self: Arc<Self>) {
+        panic!("the runtime of the task is gone");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_task_of_the_leader_learns_of_the_end_of_its_term() {
     let store = memory();
     let here = candidate(&store, "a");
     for end in ["dropped", "lost", "resigned"] {
         let leadership = here.campaign().await.unwrap();
-        let term = Term::clone(&leadership);
-        let task = tokio::spawn(async move { term.ended().await });
+        let [first, second] = [(); 2].map(|()| Term::clone(&leadership));
+        // The first task cannot be woken, which costs the second nothing.
+        let mut broken = Box::pin(async move { first.ended().await });
+        let waker = Waker::from(Arc::new(Broken));
+        let polled = broken.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        let task = tokio::spawn(async move { second.ended().await });
         sleep(secs(1)).await;
         assert!(!task.is_finished() && here.leads());
         match end {

@@ -36,6 +36,7 @@ pub(crate) use self::spawn::check_process;
 use self::spawn::own_thread;
 
 pub use self::before::before;
+pub use self::catch_panic::isolated;
 pub(crate) use self::catch_panic::{catch_panic, catch_panic_async};
 pub use self::clock::{BootClock, Clock, Moment, VirtualClock};
 pub use self::config::{TIMEOUT_RANGE, duration_in_range};

@@ -12,7 +12,7 @@ use super::LockGuard;
 use super::entries::Entries;
 use super::release::{ReleaseHook, release_once_dropped, release_timeout};
 use super::validity::{End, Validity, ValidityState};
-use crate::engine::{Engine, Moment, catch_panic};
+use crate::engine::{Engine, Moment, catch_panic, isolated};
 use crate::error::{ErrorKind, Result};
 use crate::event::{EventEmitter, EventKind};
 use crate::key::LockKey;
@@ -305,7 +305,7 @@ impl HeldLease {
             if let Some(reason) = self.lost_reason() {
                 return reason;
             }
-            ended.await;
+            isolated(ended).await;
         }
     }
 
@@ -482,8 +482,7 @@ impl HeldLease {
         // If two leases are lost together, the server of one does not know of the loss.
         let is_left = other.is_some() || (reason.may_still_be_held() && !ends_by_itself);
         let release = is_left.then(|| release_once_dropped(self));
-        // A task whose waker panics must not keep the next one waiting.
-        let _woken = catch_panic(|| self.ended.notify_waiters());
+        self.ended.notify_waiters();
         if let Some(other) = other.filter(|_| ends_other) {
             other.after_loss(reason);
         }

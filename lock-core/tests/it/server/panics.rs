@@ -157,8 +157,11 @@ async fn a_task_that_cannot_be_woken_ends_no_renewals() {
     let mut signal = pin!(short.lost().into_future());
     let poll = signal.as_mut().poll(&mut Context::from_waker(&waker));
     assert!(poll.is_pending());
+    let other = tokio::spawn(short.lost().into_future());
+    settle().await;
     tokio::time::sleep(secs(100)).await;
     assert!(kept.is_held() && !short.is_held());
+    assert!(other.is_finished(), "the next task is not woken");
 }
 
 /// An observer whose destructor panics.
