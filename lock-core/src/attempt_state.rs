@@ -19,7 +19,7 @@ pub(crate) struct AttemptState {
     sent: Instant,
     /// The server has reported another holder.
     seen_held: AtomicBool,
-    /// The lock was held in this process, or an earlier attempt saw it held. The server has not reported it to this one.
+    /// The lock was held in this process, or an earlier attempt saw it held. The server has not reported it to this attempt.
     assumed_held: AtomicBool,
     assumed_since: Instant,
     /// Set while the attempt waits for room in this client.

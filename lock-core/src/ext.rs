@@ -239,8 +239,8 @@ macro_rules! options {
             self.with(|request| request.with_mode(Mode::Permit { limit }))
         }
 
-        /// Sets how long to wait, for several keys in total; see [`AcquireRequest::with_wait`]. Default: at
-        /// most 30 s.
+        /// Sets how long to wait: for the key, or for all keys together; see [`AcquireRequest::with_wait`].
+        /// Default: at most 30 s.
         pub fn wait(self, wait: Wait) -> Self {
             self.with(|request| request.with_wait(wait))
         }

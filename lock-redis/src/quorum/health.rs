@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use polylock_core::{Error, ErrorKind, HealthCheck, HealthRule, Result, Status};
+use polylock_core::{Error, HealthCheck, HealthRule, Result, Status};
 
 use super::node::QuorumNode;
 use super::{NAME, let_in, misconfigured, open};
@@ -31,10 +31,10 @@ pub(crate) async fn check_health(mut config: RedisConfig) -> Result<Vec<HealthCh
                 checks.push((Arc::clone(&name), of_master));
                 Ok(facts)
             }
-            Err(failure) if failure.cause.kind() == ErrorKind::InvalidConfig => {
-                return Err(named(misconfigured(&quorum.nodes[number], &failure)));
-            }
             Err(failure) => {
+                if let Some(error) = misconfigured(&quorum.nodes[number], &failure) {
+                    return Err(named(error));
+                }
                 let cause = failure.cause.to_string();
                 failures.push(failure);
                 Err(cause)

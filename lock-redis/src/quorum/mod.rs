@@ -31,7 +31,7 @@ use self::node::{Quorum, QuorumNode};
 use self::votes::{Decision, Votes};
 use crate::checks::check;
 use crate::config::{Endpoint, RedisConfig};
-use crate::error::{RedisFailure, Refusal};
+use crate::error::{RedisCause, RedisFailure, Refusal};
 use crate::held_leases::HeldRedisLeases;
 use crate::lock::EventForwarder;
 use crate::server::{Server, millis};
@@ -164,10 +164,10 @@ async fn reach(quorum: &Quorum, config: &RedisConfig) -> Result<()> {
         votes.add(answer.as_ref().ok().map(|()| true));
         match answer {
             Ok(()) => {}
-            Err(failure) if failure.cause.kind() == ErrorKind::InvalidConfig => {
-                return Err(misconfigured(&quorum.nodes[number], &failure));
-            }
-            Err(failure) => failures.push(failure),
+            Err(failure) => match misconfigured(&quorum.nodes[number], &failure) {
+                Some(error) => return Err(error),
+                None => failures.push(failure),
+            },
         }
         if votes.election() == Decision::Yes && !config.strict {
             return Ok(());
@@ -180,8 +180,15 @@ async fn reach(quorum: &Quorum, config: &RedisConfig) -> Result<()> {
 }
 
 /// The error of a node that cannot be a master of a quorum, or that strict checks refuse.
-fn misconfigured(node: &QuorumNode, failure: &RedisFailure) -> Error {
-    Error::config(format!("{}: {}", node.name, failure.cause))
+fn misconfigured(node: &QuorumNode, failure: &RedisFailure) -> Option<Error> {
+    match &failure.cause {
+        RedisCause::Config(_) => Some(Error::config(format!("{}: {}", node.name, failure.cause))),
+        RedisCause::Stranger {
+            kind: ErrorKind::InvalidConfig,
+            ..
+        } => Some(failure.clone().into()),
+        _ => None,
+    }
 }
 
 /// Retries for as long as opening a connection may take: a node that was slow once is not down.

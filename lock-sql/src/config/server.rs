@@ -124,8 +124,8 @@ impl SqlConfig {
     /// refused, because the options have the TLS settings. The application name is that of this
     /// configuration, so that sessions of locks can be told from others.
     ///
-    /// They have no layers of a URL: use [`Registry::stack`](polylock_core::Registry::stack) for these. Locks of another
-    /// [mode](Self::with_mode) exclude none of these.
+    /// Such locks lack the layers of a URL, which [`Registry::stack`](polylock_core::Registry::stack) adds. They do not
+    /// exclude locks of another [mode](Self::with_mode).
     ///
     /// # Examples
     ///

@@ -65,7 +65,8 @@ pub(super) struct Site<'a> {
 impl Site<'_> {
     /// What it has logged since its start.
     pub(super) fn log(&self) -> String {
-        fs::read_to_string(self.dir.join(LOG)).unwrap_or_default()
+        let log = fs::read(self.dir.join(LOG)).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
     }
 
     /// Writes a file that only the server may read: most servers refuse a key that others can read.

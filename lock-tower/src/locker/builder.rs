@@ -238,7 +238,7 @@ impl LockerBuilder {
             locks: self.locks,
             namespace,
             admission: AdmissionLimiter::new(options.limits),
-            warned: Mutex::default(),
+            warned: [Mutex::new(None), Mutex::new(None)],
             options,
         }));
         locker.check(locker.mode())?;

@@ -62,8 +62,8 @@ struct LockerState {
     namespace: Namespace,
     options: LockerOptions,
     admission: Arc<AdmissionLimiter>,
-    /// When it was last logged that the lock service rejects requests.
-    warned: Mutex<Option<Instant>>,
+    /// When it was last logged that the lock service rejects requests: as unavailable, and without room.
+    warned: [Mutex<Option<Instant>>; 2],
 }
 
 /// Min time between two such log lines.
@@ -306,7 +306,7 @@ impl Locker {
         };
         match rejection.reason() {
             Reason::Misconfigured => tracing::error!(%error, "no request can get its lock"),
-            Reason::Unavailable | Reason::QueueFull if self.warns() => {
+            reason @ (Reason::Unavailable | Reason::QueueFull) if self.warns(reason) => {
                 let class = self.0.options.request.class();
                 tracing::warn!(class, %error, "requests get no lock");
             }
@@ -316,9 +316,10 @@ impl Locker {
     }
 
     /// Whether a cause that rejects many requests may be logged again.
-    fn warns(&self) -> bool {
+    fn warns(&self, reason: Reason) -> bool {
         let now = Instant::now();
-        let mut last = self.0.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let warned = &self.0.warned[usize::from(reason == Reason::QueueFull)];
+        let mut last = warned.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = last.is_none_or(|last| now.duration_since(last) >= WARN_INTERVAL);
         if is_due {
             *last = Some(now);

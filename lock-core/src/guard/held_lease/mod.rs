@@ -482,7 +482,8 @@ impl HeldLease {
         // If two leases are lost together, the server of one does not know of the loss.
         let is_left = other.is_some() || (reason.may_still_be_held() && !ends_by_itself);
         let release = is_left.then(|| release_once_dropped(self));
-        self.ended.notify_waiters();
+        // A waker may also panic when it is dropped.
+        let _woken = catch_panic(|| self.ended.notify_waiters());
         if let Some(other) = other.filter(|_| ends_other) {
             other.after_loss(reason);
         }

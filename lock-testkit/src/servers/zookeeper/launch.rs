@@ -79,7 +79,6 @@ impl ZooKeeperOptions {
         words.extend(archive);
         words.extend(JAVA.map(str::to_owned));
         words.push(format!("-XX:ErrorFile={home}/crash"));
-        words.push(format!("-Dorg.slf4j.simpleLogger.logFile={home}/{LOG}"));
         for (name, value) in &self.properties {
             words.push(format!("-D{name}={}", value.replace("{dir}", &home)));
         }
@@ -115,7 +114,7 @@ fn archive(account: &Account) -> io::Result<PathBuf> {
             .args(&words[1..])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(File::create(dir.join(LOG))?)
             .spawn()?;
         let (pid, deadline) = (Pid::from_child(&server), Instant::now() + START_TIMEOUT);
         let is_ready = || site.log().contains(BEGUN) && serves(None, port);
