@@ -8,7 +8,9 @@ use lock_testkit::servers::{RedisOptions, RedisServer};
 use polylock_bench::plan::{ContendersAs, Plan, Workload};
 use polylock_bench::target::Openers;
 
-use crate::support::{self, memory, openers_with_processes, plan, redis, run, sqlite, worker};
+use crate::support::{
+    self, memory, memory_dir, openers_with_processes, plan, redis, run, sqlite, worker,
+};
 
 fn plan_of_processes(workloads: &[Workload], contenders: u32) -> Plan {
     let mut plan = plan(workloads, contenders);
@@ -18,7 +20,7 @@ fn plan_of_processes(workloads: &[Workload], contenders: u32) -> Plan {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_exclude_each_other_and_hand_over() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let server = RedisServer::start(RedisOptions::default());
     let mut plan = plan_of_processes(&[Workload::HandOff], 3);
     // Each has its turn, on a machine that is busy too.
@@ -48,7 +50,7 @@ async fn processes_exclude_each_other_and_hand_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_holders_free_their_lock() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let server = RedisServer::start(RedisOptions::default());
     tokio::join!(check_recovery(sqlite(&dir)), check_recovery(redis(&server)));
 }
