@@ -85,6 +85,11 @@ impl Place {
         Self(tempfile::tempdir().unwrap())
     }
 
+    /// In memory: a disk that other tests keep busy stalls for longer than a renewal of a file may take.
+    pub(crate) fn in_memory() -> Self {
+        Self(tempfile::tempdir_in("/dev/shm").unwrap())
+    }
+
     /// A file in the directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
