@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use polylock_core::ErrorKind;
 use polylock_core::memory::{Fault, Reachable, Request as Sent};
-use polylock_tower::{LockerBuilder, NotHeld, WhenUnavailable};
+use polylock_tower::{Locker, LockerBuilder, NotHeld, Reason, WhenUnavailable};
 use tower::Layer as _;
 
-use crate::support::{Scene, by_path, handler, post, send};
+use crate::support::{Broken, Scene, by_path, handler, post, send};
 
 fn bypass(locker: LockerBuilder) -> LockerBuilder {
     locker.when_unavailable(WhenUnavailable::Bypass)
@@ -54,6 +55,14 @@ async fn an_outage_is_logged_every_ten_seconds_and_not_for_each_request() {
         tokio::time::advance(Duration::from_secs(pause)).await;
         assert_eq!(send(&service, post("/a")).await.status, 503);
         assert_eq!(lines(), expected, "after a pause of {pause} s");
+    }
+
+    let full = Locker::builder(Arc::new(Broken(ErrorKind::QueueFull)), "test");
+    let full = full.build().unwrap();
+    for _ in 0..2 {
+        let rejected = full.lock("a").await.unwrap_err();
+        assert_eq!(rejected.reason(), Reason::QueueFull);
+        assert_eq!(lines(), 3, "one line says that there is no room");
     }
 }
 
