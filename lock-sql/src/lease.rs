@@ -16,6 +16,8 @@ pub(crate) struct TableLease {
     store: Arc<dyn LeaseStore>,
     key: LockKey,
     id: LeaseId,
+    /// The database when it was asked for.
+    epoch: u64,
     tokens: Mutex<Option<TokenRange>>,
 }
 
@@ -25,6 +27,7 @@ impl TableLease {
             store: Arc::clone(store),
             key: key.clone(),
             id,
+            epoch: store.local().held.epoch(),
             tokens: Mutex::default(),
         }
     }
@@ -47,7 +50,12 @@ impl Lease for TableLease {
     }
 
     fn attach(&self, control: LeaseControl) {
-        self.store.local().held.attach(self.id, &self.key, control);
+        let held = &self.store.local().held;
+        held.attach(self.id, &self.key, control.clone());
+        if held.epoch() != self.epoch {
+            // The database was replaced before this lease could be told.
+            control.check();
+        }
         self.store.attend_holders();
     }
 

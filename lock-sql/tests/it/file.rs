@@ -110,6 +110,27 @@ async fn another_holder_of_a_replaced_file_learns_it_at_its_next_renewal() {
     assert!(new.is_held());
 }
 
+#[tokio::test]
+async fn a_grant_that_is_read_after_its_file_was_replaced_is_checked_at_once() {
+    let place = Place::new();
+    let locks = place.open().await;
+    let slow_to_read = locks.request("job").ttl(Duration::from_secs(600)).acquire();
+    let mut slow_to_read = std::pin::pin!(slow_to_read);
+    let sent = tokio::time::timeout(Duration::ZERO, &mut slow_to_read).await;
+    assert!(sent.is_err(), "its reply has been read");
+    let (admin, key) = (locks.admin().unwrap(), LockKey::new("job").unwrap());
+    until("it is granted", async || {
+        admin.inspect(&key).await.unwrap().is_some()
+    })
+    .await;
+    remove(&place);
+    locks.try_lock("other").await.unwrap_err();
+    let guard = slow_to_read.await.unwrap();
+    let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await;
+    let lost = lost.expect("the loss is signalled long before a renewal");
+    assert_eq!(lost, LostReason::Stolen);
+}
+
 /// SQLite keeps the log and its locks beside the name of the file.
 #[tokio::test]
 async fn a_file_with_a_hard_link_is_refused() {
