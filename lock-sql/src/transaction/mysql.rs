@@ -48,7 +48,7 @@ impl DatabaseTransaction for MySqlConnection {
                 still_open(self).await?;
                 Err(Error::contended(wait))
             }
-            _ => Err(failed_at(&place.quoted('`', ""), db_error)),
+            _ => Err(failed_at(ServerKind::MySql, place, db_error)),
         }
     }
 
@@ -64,7 +64,7 @@ impl DatabaseTransaction for MySqlConnection {
                 still_open(self).await?;
                 Err(busy(db_error))
             }
-            Err(db_error) => Err(failed_at(&place.quoted('`', ""), db_error)),
+            Err(db_error) => Err(failed_at(ServerKind::MySql, place, db_error)),
         }
     }
 }

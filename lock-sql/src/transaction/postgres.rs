@@ -40,7 +40,7 @@ impl DatabaseTransaction for PgConnection {
                 Err(db_error) if limit.is_over(&db_error, sent.elapsed()) => {
                     return Err(Error::contended(wait));
                 }
-                Err(db_error) => return Err(failed_at(&place.quoted('"', ""), db_error)),
+                Err(db_error) => return Err(failed_at(ServerKind::Postgres, place, db_error)),
             }
         }
         Err(malformed(place))
@@ -55,7 +55,7 @@ impl DatabaseTransaction for PgConnection {
         let answer = within_savepoint(self, &raise(place, resource, token)).await?;
         let answer = answer.map_err(|db_error| match db_error.class {
             ErrorClass::LockTimeout if !is_for_table(&db_error) => busy(db_error),
-            _ => failed_at(&place.quoted('"', ""), db_error),
+            _ => failed_at(ServerKind::Postgres, place, db_error),
         })?;
         raised(&answer, place)
     }

@@ -3,6 +3,7 @@
 use polylock_core::{Error, ErrorKind};
 
 use super::place::QualifiedTable;
+use crate::config::ServerKind;
 use crate::dialect::table::LAYOUT;
 use crate::error::{SqlCause, SqlFailure};
 use crate::session::server_age::Start;
@@ -70,10 +71,11 @@ pub(super) fn failed(db_error: DbError) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_source(db_error.source)
 }
 
-/// The same for a statement that needs the table, by its quoted name.
-pub(super) fn failed_at(table: &str, db_error: DbError) -> Error {
+/// The same for a statement that needs the table.
+pub(super) fn failed_at(server: ServerKind, place: &QualifiedTable, db_error: DbError) -> Error {
+    let table = place.quoted(if server.is_postgres() { '"' } else { '`' }, "");
     if db_error.class != ErrorClass::NoTable {
-        return failed(db_error);
+        return failed(db_error.with_missing_right(server, &table));
     }
     let message = format!(
         "the table {table}, its schema or the database does not exist: make it with \

@@ -2,6 +2,7 @@
 
 mod connection;
 mod driver;
+mod missing_right;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 #[cfg(feature = "postgres")]

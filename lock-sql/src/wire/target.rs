@@ -14,7 +14,6 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use super::driver::{DriverOptions, ReservedPool};
 use super::{DbError, ErrorClass};
 use crate::config::{ServerKind, SqlConfig};
-use crate::dialect::sequence;
 use crate::error::{SqlCause, SqlFailure};
 
 /// What to connect to.
@@ -129,15 +128,8 @@ impl ConnectTarget {
     }
 
     /// Says in the error of a statement which rights the user needs on what the error names.
-    pub(super) fn missing_right(&self, mut db_error: DbError) -> DbError {
-        if db_error.class == ErrorClass::NoRight {
-            let grant = missing_grant(&self.config, &db_error.source);
-            db_error.says = grant.map(|grant| {
-                let says = format!("this user lacks a right that locks need: GRANT {grant}");
-                says.into()
-            });
-        }
-        db_error
+    pub(super) fn missing_right(&self, db_error: DbError) -> DbError {
+        db_error.with_missing_right(self.config.server, &self.config.table_sql())
     }
 
     /// Reserves connections of the application's pool, if there is one.
@@ -174,36 +166,6 @@ fn address(config: &SqlConfig) -> String {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),
     }
-}
-
-/// The rights on the table or the counter of its tokens, whichever of them an error names. The text around
-/// the name is in the language of the server.
-fn missing_grant(config: &SqlConfig, error: &sqlx::Error) -> Option<String> {
-    let message = error.as_database_error()?.message();
-    let table = config.table_sql();
-    let sequence = sequence(&table);
-    let has = |name: &str| {
-        let name = name.rsplit('.').next().unwrap_or(name);
-        names(message, name.trim_matches(['"', '`']))
-    };
-    // Its name begins with that of the table.
-    Some(match config.server {
-        ServerKind::Postgres if has(&sequence) => format!("SELECT, UPDATE ON SEQUENCE {sequence}"),
-        ServerKind::MySql if has(&sequence) => format!("SELECT, INSERT ON {sequence}"),
-        _ if has(&table) => format!("SELECT, INSERT, UPDATE ON {table}"),
-        _ => return None,
-    })
-}
-
-/// Whether a message of a server is about a table or sequence of this name. It has the name in quotes, at its
-/// end on PostgreSQL; other words may look the same.
-fn names(message: &str, name: &str) -> bool {
-    let is_whole = |(at, _): (usize, &str)| {
-        let (before, after) = (&message[..at], &message[at + name.len()..]);
-        let is_quoted = before.ends_with(['\'', '`', '"']) && after.starts_with(['\'', '`', '"']);
-        is_quoted || before.ends_with(' ') && after.is_empty()
-    };
-    message.match_indices(name).any(is_whole)
 }
 
 /// The options that a configuration has, those of a pool as they are at the moment, with what is the same
@@ -299,30 +261,4 @@ fn mysql(config: &SqlConfig) -> MySqlConnectOptions {
         }
     }
     options
-}
-
-#[cfg(test)]
-mod tests {
-    use super::names;
-
-    #[test]
-    fn a_message_names_a_table_and_not_what_looks_like_it() {
-        for (message, is_named) in [
-            ("permission denied for table locks", true),
-            ("keine Berechtigung für Tabelle locks", true),
-            (
-                "SELECT command denied to user 'me'@'h' for table `d`.`locks`",
-                true,
-            ),
-            (
-                "SELECT command denied to user 'me'@'h' for table 'locks'",
-                true,
-            ),
-            ("permission denied for sequence locks_token", false),
-            ("permission denied for schema my_locks", false),
-            ("permission denied to terminate locks of others", false),
-        ] {
-            assert_eq!(names(message, "locks"), is_named, "{message}");
-        }
-    }
 }

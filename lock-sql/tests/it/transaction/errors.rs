@@ -166,6 +166,11 @@ async fn no_more_rights_are_needed_than_said<S: Server>(server: S) {
     let mut tx = begin::<S>(&mut raw).await;
     let denied = locks().acquire_in(&mut *tx, "k").await.unwrap_err();
     assert_eq!(denied.kind(), ErrorKind::Denied, "{denied:?}");
+    let says = format!(
+        "this user lacks a right that locks need: GRANT {}",
+        S::GRANT
+    );
+    assert_eq!(denied.message(), says);
 }
 
 /// As `CREATE INDEX` locks it.

@@ -30,6 +30,8 @@ pub(crate) trait Server: Home {
     /// The limit of the session for waits, and something that is not the default.
     const LIMIT: &str;
     const SET_LIMIT: &str;
+    /// The rights on the table that locks need.
+    const GRANT: &str;
 
     /// Connects as a user with these rights on the table of the locks and no others.
     async fn connect_with(&self, rights: &str) -> Raw<Self>;
@@ -89,6 +91,7 @@ impl Server for Postgres {
     const LIMIT: &str =
         "SELECT current_setting('lock_timeout') || current_setting('statement_timeout')";
     const SET_LIMIT: &str = "SET lock_timeout = '7s'; SET statement_timeout = '1min'";
+    const GRANT: &str = "SELECT, INSERT, UPDATE ON \"polylock_locks\"";
 
     async fn connect_with(&self, rights: &str) -> PgConnection {
         let user = format!(
@@ -155,6 +158,7 @@ impl Home for MariaDb {
 impl Server for MariaDb {
     const LIMIT: &str = "SELECT CAST(@@SESSION.innodb_lock_wait_timeout AS CHAR)";
     const SET_LIMIT: &str = "SET SESSION innodb_lock_wait_timeout = 7";
+    const GRANT: &str = "SELECT, INSERT, UPDATE ON `polylock_locks`";
 
     async fn connect_with(&self, rights: &str) -> MySqlConnection {
         let user = format!("user_{}", self.sql("SELECT UUID_SHORT()")[0][0]);
