@@ -50,3 +50,37 @@ fn on_the_engine(engine: &Engine, until: Instant) -> Task {
     });
     Box::pin(async move { drop(over.await) })
 }
+
+#[cfg(all(test, not(polylock_loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::task::{Wake, Waker};
+    use std::thread::{self, Thread};
+    use std::time::Duration;
+
+    use super::*;
+
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    #[test]
+    fn a_task_without_a_runtime_is_woken_by_the_engine() {
+        let begun = Instant::now();
+        let wait = Duration::from_millis(30);
+        let mut timer = RuntimeTimer::until(begun + wait, &Engine::of_this_process("memory"));
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut cx = Context::from_waker(&waker);
+        assert!(timer.poll(&mut cx).is_pending(), "it is over at once");
+        while timer.poll(&mut cx).is_pending() {
+            thread::park_timeout(Duration::from_secs(20));
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is not woken");
+        }
+        assert!(begun.elapsed() >= wait);
+        assert!(!timer.has_moved());
+    }
+}

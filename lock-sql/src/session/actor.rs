@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{LockKey, Released};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::args::{Args, millis};
@@ -14,6 +14,7 @@ use super::context::{SessionContext, tokens};
 use super::handle::{SessionCommand, SessionHandle, SessionReleaseReply, ended};
 use super::loss_report::LossReport;
 use super::pool::SessionPool;
+use super::record::Recording;
 use super::server_age;
 use super::socket::{self, SessionSocket};
 use super::statements::SessionStatements;
@@ -60,7 +61,7 @@ pub(super) struct HeldSessionLock {
     /// When to record the holder; `None` if that is done, or under way.
     pub(super) record_at: Option<Instant>,
     /// Ends when the record that is under way is written.
-    pub(super) recording: Option<watch::Receiver<()>>,
+    pub(super) recording: Option<Recording>,
 }
 
 /// Opens a connection, which nothing serves before [`serve`](Actor::serve).
@@ -179,7 +180,7 @@ impl Actor {
                 let recordings: Vec<_> = recordings.flatten().collect();
                 self.context.engine.spawn_service(async move {
                     for recording in recordings {
-                        recorded(recording).await;
+                        recording.ended().await;
                     }
                     drop(reply);
                 });
@@ -258,8 +259,12 @@ impl Actor {
                 tracing::warn!("the server has become read-only, another one may be the primary");
                 self.is_over = true;
             }
-            // Also in a process whose sessions are never idle.
-            Ok(_) => self.pool.sweep_seldom(),
+            Ok(_) => {
+                // Without its record, a lock looks free.
+                self.record_holders(Some(Instant::now()));
+                // Also in a process whose sessions are never idle.
+                self.pool.sweep_seldom();
+            }
             Err(failure) => {
                 tracing::warn!(cause = %failure.cause, "a session with locks does not answer");
                 self.is_over = true;
@@ -362,7 +367,7 @@ impl Actor {
         {
             // Written after the release, it would name a holder that is gone.
             let limit = RECORDING.min(held.ttl / 6);
-            is_late = timeout(limit, recorded(recording)).await.is_err();
+            is_late = timeout(limit, recording.ended()).await.is_err();
         }
         let args = self.args(&held.key, id).with(Args::TEXT, id.to_hex());
         // What delays the record would delay a release that clears it.
@@ -408,12 +413,12 @@ impl Actor {
 
     /// Clears the record of a released lock once it is written. Until then the record names a session
     /// that does not have the lock, and so counts for nothing.
-    fn clear_record(&self, sql: Arc<Sql>, args: Args, recording: Option<watch::Receiver<()>>) {
+    fn clear_record(&self, sql: Arc<Sql>, args: Args, recording: Option<Recording>) {
         let context = Arc::clone(&self.context);
         // Counted: a shutdown waits for it, because the record of a reader would stay forever.
         self.context.engine.spawn(async move {
             if let Some(recording) = recording {
-                recorded(recording).await;
+                recording.ended().await;
             }
             if let Err(failure) = context.control(&sql, args).await {
                 tracing::debug!(cause = %failure.cause, "the record of a released lock stays until the next one");
@@ -432,7 +437,7 @@ impl Actor {
         }
         if let Some(recording) = held.recording.take() {
             // Written after the shared record, it would name an exclusive holder.
-            drop(timeout(RECORDING, recorded(recording)).await);
+            drop(timeout(RECORDING, recording.ended()).await);
         }
         let args = self.args(&held.key, id);
         if let Err(failure) = self.ask_sql(&sql, &args).await {
@@ -533,11 +538,6 @@ const WATCH_AFTER: Duration = Duration::from_millis(100);
 /// The columns that say whether the server is read-only.
 const READ_ONLY_AT_SETUP: usize = 5;
 const READ_ONLY_IN_PROBE: usize = 1;
-
-/// Returns when a record is written, or will not be.
-async fn recorded(mut recording: watch::Receiver<()>) {
-    while recording.changed().await.is_ok() {}
-}
 
 /// How long the server may take to end a wait.
 const CANCELLING: Duration = Duration::from_secs(1);

@@ -31,19 +31,38 @@ pub(super) struct SharedHolder {
     pub(super) by: String,
 }
 
+/// A record that is being written, or was.
+#[derive(Clone, Debug)]
+pub(super) struct Recording(watch::Receiver<bool>);
+
+impl Recording {
+    /// Returns when the record is written, or will not be.
+    pub(super) async fn ended(mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
+
+    fn has_failed(&self) -> bool {
+        *self.0.borrow()
+    }
+}
+
 impl Actor {
-    /// Records the holders whose record is due by `due`, or all of them. In a session of one
-    /// lock, the release waits for it; so does a downgrade.
+    /// Records the holders whose record is due by `due`, or all of them, and again those whose record failed. In
+    /// a session of one lock, the release waits for it; so does a downgrade.
     pub(super) fn record_holders(&mut self, due: Option<Instant>) {
         let is_due = |at: Instant| due.is_none_or(|due| at <= due);
+        let has_failed = |held: &HeldSessionLock| {
+            let recording = held.recording.as_ref();
+            recording.is_some_and(Recording::has_failed)
+        };
         let mut records = Vec::new();
         // Apart from `self`, which `record_args` borrows; it must not read `held`.
         let mut all = std::mem::take(&mut self.held);
         for (id, held) in &mut all {
-            if held.record_at.is_some_and(is_due) {
-                let (written, recording) = watch::channel(());
-                (held.record_at, held.recording) = (None, Some(recording));
-                records.push((self.record_args(*id, held), held.is_shared, written));
+            if held.record_at.is_some_and(is_due) || has_failed(held) {
+                let (failed, recording) = watch::channel(false);
+                (held.record_at, held.recording) = (None, Some(Recording(recording)));
+                records.push((self.record_args(*id, held), held.is_shared, failed));
             }
         }
         self.held = all;
@@ -52,15 +71,16 @@ impl Actor {
         }
         let context = Arc::clone(&self.context);
         self.context.engine.spawn_service(async move {
-            for (args, is_shared, written) in records {
+            for (args, is_shared, failed) in records {
                 let sql = match is_shared {
                     true => &context.statements.record_shared,
                     false => &context.statements.record,
                 };
                 if let Err(failure) = context.control(sql, args).await {
                     tracing::debug!(cause = %failure.cause, "the holder of a lock was not recorded");
+                    failed.send_replace(true);
                 }
-                drop(written);
+                drop(failed);
             }
         });
     }

@@ -39,3 +39,41 @@ async fn a_release_is_in_time_although_the_record_of_its_holder_is_late() {
         .await;
     }
 }
+
+#[tokio::test]
+async fn a_record_that_could_not_be_written_is_written_later() {
+    let key = LockKey::new("k").unwrap();
+    for database in databases() {
+        let url = format!("{database}?mode=advisory");
+        let (here, there) = (open(&url).await, open(&url).await);
+        // Its session is there from now on.
+        recorded(&here).await.release().await.unwrap();
+        until("it is free", async || {
+            there.inspect(&key).await.unwrap().is_none()
+        })
+        .await;
+        run(
+            &there,
+            "ALTER TABLE polylock_locks RENAME TO elsewhere",
+            Args::new(),
+        )
+        .await;
+        let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        run(
+            &there,
+            "ALTER TABLE elsewhere RENAME TO polylock_locks",
+            Args::new(),
+        )
+        .await;
+        until("the holder is recorded", async || {
+            there.inspect(&key).await.unwrap().is_some()
+        })
+        .await;
+        assert_eq!(guard.release().await.unwrap(), Released::Clean);
+        until("no record stays", async || {
+            there.inspect(&key).await.unwrap().is_none()
+        })
+        .await;
+    }
+}
