@@ -112,6 +112,12 @@ impl EtcdFailure {
         }
     }
 
+    /// Whether a lease with the same id was granted before.
+    pub(crate) fn is_granted(&self) -> bool {
+        let known = "lease already exists";
+        matches!(self, Self::Client(ClientError::GRpcStatus(status)) if status.message().contains(known))
+    }
+
     /// The failure of a request to a full database that is known to have had no effect.
     pub(crate) fn without_effect(self) -> Self {
         match self {

@@ -259,3 +259,68 @@ async fn a_record_that_crosses_another_leaves_no_lease() {
     let stored = stored.expect("it answers").expect("it is stored");
     assert_eq!(stored.token, FencingToken::new(2));
 }
+
+/// The lease of a record lasts for as long as the record is kept. Whether the record was written is not known, or
+/// nobody waits for that any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_may_not_be_written_leaves_no_lease_without_it() {
+    for (what, fault, is_written) in [
+        ("lost reply", Fault::LostReply, true),
+        ("lost request", Fault::LostRequest, false),
+        ("dropped", Fault::Silence, false),
+    ] {
+        let server = EtcdServer::start(EtcdOptions::default());
+        let place = Place::of(&server).await;
+        let locks = place.counted().await;
+        place.counter().plan(Request::Record, fault);
+        let (record, record_key) = (Record::new(FencingToken::new(1), "page 1"), key("a"));
+        let admin = admin(&*locks);
+        let write = admin.write_record(&record_key, &record, Duration::from_secs(600));
+        let written = timeout(Duration::from_millis(700), write).await;
+        match (what, written) {
+            ("dropped", written) => assert!(written.is_err(), "{what}"),
+            (_, written) => {
+                let error = written
+                    .expect("it fails soon")
+                    .expect_err("its reply is lost");
+                assert!(error.is_outcome_unknown(), "{what}: {error}");
+            }
+        }
+        assert!(locks.shutdown(Duration::from_secs(20)).await, "{what}");
+        let leases = place.tree().client().leases().await.expect("it answers");
+        assert_eq!(leases.leases().len(), usize::from(is_written), "{what}");
+        let stored = admin.record(&record_key).await;
+        assert_eq!(stored.expect("it answers").is_some(), is_written, "{what}");
+    }
+}
+
+/// The database executes the grant that reaches its quota, and answers that it is full.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_whose_grant_has_no_reply_is_used_or_revoked() {
+    for has_space_later in [true, false] {
+        let server = EtcdServer::start(EtcdOptions::default());
+        let place = Place::of(&server).await;
+        let locks = place.counted().await;
+        place.counter().fill(is_grant);
+        let (record, keep) = (
+            Record::new(FencingToken::new(1), "page 1"),
+            Duration::from_secs(600),
+        );
+        let (admin, record_key) = (admin(&*locks), key("a"));
+        let make_space = async {
+            if has_space_later {
+                until("it is repeated", async || {
+                    place.counter().seen(is_grant) > 1
+                })
+                .await;
+                place.counter().make_space();
+            }
+        };
+        let write = admin.write_record(&record_key, &record, keep);
+        let (written, ()) = tokio::join!(write, make_space);
+        assert_eq!(written.is_ok_and(|written| written), has_space_later);
+        assert!(locks.shutdown(Duration::from_secs(20)).await);
+        let leases = place.tree().client().leases().await.expect("it answers");
+        assert_eq!(leases.leases().len(), usize::from(has_space_later));
+    }
+}
