@@ -71,7 +71,10 @@ impl Actor {
                     self.undo(&key, is_shared).await;
                 }
                 // A pooler or a proxy has switched to another session or server.
-                self.is_over |= failure.is_late() || matches!(failure.cause, SqlCause::Config(_));
+                self.is_over |= failure.is_late();
+                if matches!(failure.cause, SqlCause::Config(_)) {
+                    self.lose_locks();
+                }
                 drop(take.reply.send(Err(failure)));
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::engine::{LeaseId, Moment};
-use polylock_core::{LockKey, Released};
+use polylock_core::{LockKey, LostReason, Released};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -253,11 +253,11 @@ impl Actor {
         match self.ask(|it| &it.probe, &args).await {
             Ok(answer) if answer.int(0) != Some(self.number) => {
                 tracing::error!("a pooler or a proxy in the path has moved the session");
-                self.is_over = true;
+                self.lose_locks();
             }
             Ok(answer) if !self.was_read_only && answer.last_int(READ_ONLY_IN_PROBE) == Some(1) => {
                 tracing::warn!("the server has become read-only, another one may be the primary");
-                self.is_over = true;
+                self.lose_locks();
             }
             Ok(_) => {
                 // Without its record, a lock looks free.
@@ -273,6 +273,15 @@ impl Actor {
                     self.connection = None;
                 }
             }
+        }
+    }
+
+    /// Ends the session and notifies its holders at once, because others may have its locks by now. No record
+    /// says more about the reason.
+    pub(super) fn lose_locks(&mut self) {
+        self.is_over = true;
+        for control in self.handle.end().into_values() {
+            control.lose(LostReason::SessionEnded);
         }
     }
 
@@ -522,7 +531,7 @@ impl Actor {
 /// A runtime that ends takes the task with it, and the connection.
 impl Drop for Actor {
     fn drop(&mut self) {
-        if !self.handle.is_over() {
+        if !self.commands.is_closed() {
             self.end();
         }
     }

@@ -223,8 +223,18 @@ async fn a_probe_finds_that_a_proxy_has_moved_the_connection() {
             actor.number = number;
         }
         actor.connection = Some(moved);
+        let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
+        let session = here.pool.sessions().pop().unwrap();
+        for (id, control) in session.end() {
+            actor.handle.attach(id, &control);
+        }
         actor.probe().await;
-        assert!(actor.is_over, "{mode}, the same number: {has_same_number}");
+        let what = format!("{mode}, the same number: {has_same_number}");
+        assert!(actor.is_over, "{what}");
+        assert!(
+            !guard.is_held(),
+            "its holder is to learn that at once: {what}"
+        );
     }
 }
 
