@@ -48,15 +48,30 @@ fn run(server: &RedisServer, script: &Script, args: &[&str]) -> Reply {
     server.command(&eval)
 }
 
-/// A lock is held, and has a waiter for this mode.
-fn held_and_wanted(mode: &str) -> RedisServer {
+/// A lock is held.
+fn held() -> RedisServer {
     let server = RedisServer::start(RedisOptions::new());
-    let holder = format!("{ID}|label");
-    server.command(&["SET", "a", &holder, "PX", "30000"]);
+    server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
+    server
+}
+
+/// The same, and it has a waiter for this mode.
+fn held_and_wanted(mode: &str) -> RedisServer {
+    let server = held();
     let waiter = format!("{NEXT}|3000|3000|1|{mode}|channel|label");
     run(&server, &ACQUIRE, &["30000", "", &waiter]);
-    assert_eq!(server.command(&["XLEN", "{a}:waiters"]).integer(), Some(1));
+    assert_eq!(waiters(&server), Some(1));
     server
+}
+
+fn waiters(server: &RedisServer) -> Option<i64> {
+    server.command(&["XLEN", "{a}:waiters"]).integer()
+}
+
+#[track_caller]
+fn assert_held_by(server: &RedisServer, id: &str, case: &str) {
+    let holder = server.command(&["GET", "a"]).text().unwrap_or_default();
+    assert!(holder.starts_with(id), "{case}: held by {holder:?}");
 }
 
 /// A companion of another type fails a script, which then has changed nothing but what it was asked
@@ -79,7 +94,7 @@ fn a_waiter_keeps_its_place_where_a_companion_is_foreign() {
         assert!(failed.is_error(), "{case}: {failed:?}");
         let held = server.command(&["EXISTS", "a"]).integer();
         assert_eq!(held, Some(i64::from(!is_free)), "{case}");
-        let waiting = server.command(&["XLEN", "{a}:waiters"]).integer();
+        let waiting = waiters(&server);
         assert_eq!(waiting, Some(1), "{case}: the waiter has lost its place");
     }
 }
@@ -97,9 +112,7 @@ fn a_release_and_an_adoption_need_no_memory_to_grant_the_lock() {
         assert!(server.command(&["SET", "b", "c"]).is_error(), "{name}");
         let released = run(&server, script, args);
         assert!(!released.is_error(), "{name}: {released:?}");
-        let holder = server.command(&["GET", "a"]).text();
-        let holder = holder.unwrap_or_default();
-        assert!(holder.starts_with(next), "{name}: held by {holder:?}");
+        assert_held_by(&server, next, name);
     }
 }
 
@@ -107,18 +120,15 @@ fn a_release_and_an_adoption_need_no_memory_to_grant_the_lock() {
 /// replicated if it counts as a change.
 #[test]
 fn a_repeated_change_writes_for_the_replicas_that_acknowledge_it() {
-    let server = RedisServer::start(RedisOptions::new());
+    let server = held();
     let changes = || {
         let info = server.command(&["INFO", "persistence"]).text();
         let info = info.expect("a text");
         let mut lines = info.lines();
         let count = lines.find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
-        count
-            .expect("it is shown")
-            .parse::<u64>()
-            .expect("a number")
+        let count = count.map(str::parse::<u64>).expect("it is shown");
+        count.expect("a number")
     };
-    server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
     for n in 0..3 {
         let before = changes();
         let left = server.command(&["PTTL", "a"]).integer();
@@ -147,8 +157,7 @@ fn a_repeated_change_writes_for_the_replicas_that_acknowledge_it() {
 #[test]
 fn an_adoption_removes_the_places_of_the_former_holder() {
     for foreign in [None, Some("{a}:waiters"), Some("{a}:notes")] {
-        let server = RedisServer::start(RedisOptions::new());
-        server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
+        let server = held();
         let add = "for i = 1, ARGV[3] do redis.call('XADD', KEYS[1], ARGV[1], 'w', ARGV[2]) end";
         let places = [
             (ID, "1-0", "1"),
@@ -169,44 +178,44 @@ fn an_adoption_removes_the_places_of_the_former_holder() {
             let adopted = run(&server, &ADOPT, &[ID, LAST, "30000", "3000"]);
             assert!(adopted.integer() > Some(0), "{repetition}: {adopted:?}");
         }
+        if foreign != Some("{a}:waiters") {
+            assert_eq!(waiters(&server), Some(1001));
+        }
         if foreign.is_none() {
             let notes = server.command(&["HLEN", "{a}:notes"]).integer();
             assert_eq!(notes, Some(1));
-        }
-        if foreign != Some("{a}:waiters") {
-            let waiting = server.command(&["XLEN", "{a}:waiters"]).integer();
-            assert_eq!(waiting, Some(1001));
-        }
-        if foreign.is_none() {
             run(&server, &RELEASE, &[LAST, ""]);
-            let holder = server.command(&["GET", "a"]).text().expect("a holder");
-            assert!(holder.starts_with(NEXT), "held by {holder:?}");
+            assert_held_by(&server, NEXT, "after the adopter");
         }
     }
 }
 
 /// A repeated request leaves a second place of a holder in the queue, which a waiter is behind.
 #[test]
-fn a_break_grants_nothing_to_the_holders_that_it_breaks() {
-    for (mode, holders) in [("x", &[ID][..]), ("s", &[ID, NEXT])] {
+fn the_end_of_a_lock_grants_nothing_to_its_former_holders() {
+    for (script, args, mode, holders) in [
+        (&RELEASE, &[ID, ""][..], "x", &[ID][..]),
+        (&BREAK, &["reason"], "x", &[ID]),
+        (&BREAK, &["reason"], "s", &[ID, NEXT]),
+    ] {
         let server = RedisServer::start(RedisOptions::new());
+        let case = format!("{} of {mode}", script.name);
         for id in holders {
             let holder = format!("{id}|0|0|0|{mode}||label");
             let granted = run(&server, &ACQUIRE, &["30000", "", &holder]);
-            assert!(granted.integer() > Some(0), "{mode}: {granted:?}");
+            assert!(granted.integer() > Some(0), "{case}: {granted:?}");
         }
         let places = holders.iter().map(|id| (*id, mode)).chain([(LAST, "x")]);
         for (id, mode) in places {
             let entry = format!("{id}|3000|3000|1|{mode}|channel|label");
             server.command(&["XADD", "{a}:waiters", "*", "w", &entry]);
         }
-        let broken = run(&server, &BREAK, &["reason"]);
-        assert_eq!(broken.items().len(), 4, "{mode}: {broken:?}");
-        let holder = server.command(&["GET", "a"]).text();
-        let holder = holder.unwrap_or_default();
-        assert!(holder.starts_with(LAST), "{mode}: held by {holder:?}");
-        let left = server.command(&["XLEN", "{a}:waiters"]).integer();
-        assert_eq!(left, Some(0), "{mode}");
+        let ended = run(&server, script, args);
+        // What they say of a lock that was held.
+        let is_done = ended.integer() == Some(2) || ended.items().len() == 4;
+        assert!(is_done, "{case}: {ended:?}");
+        assert_held_by(&server, LAST, &case);
+        assert_eq!(waiters(&server), Some(0), "{case}");
     }
 }
 
@@ -266,11 +275,10 @@ fn a_release_passes_over_waiters_that_are_not_alive() {
         (20_000, Some(10_000), "", true),
         (40_000, None, "", false),
     ] {
-        let server = RedisServer::start(RedisOptions::new());
+        let server = held();
         let time = server.command(&["TIME"]).items()[0].text();
         let seconds: u64 = time.expect("a text").parse().expect("a number");
         let at = |ago: u64| seconds * 1_000 - ago;
-        server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
         let first = format!("{NEXT}|30000|3000|1|x|{channel}|label");
         let ticket = format!("{}-0", at(came));
         server.command(&["XADD", "{a}:waiters", &ticket, "w", &first]);
@@ -283,28 +291,10 @@ fn a_release_passes_over_waiters_that_are_not_alive() {
         let case = format!("{came} {heard:?} {channel:?}");
         let released = run(&server, &RELEASE, &[ID, ""]);
         assert_eq!(released.integer(), Some(2), "{case}: {released:?}");
-        let holder = server.command(&["GET", "a"]).text();
-        let expected = if lives { NEXT } else { LAST };
-        assert_eq!(holder.unwrap_or_default()[..32], *expected, "{case}");
-        let left = server.command(&["XLEN", "{a}:waiters"]).integer();
-        assert_eq!(left, Some(i64::from(lives)), "{case}");
+        assert_held_by(&server, if lives { NEXT } else { LAST }, &case);
+        assert_eq!(waiters(&server), Some(i64::from(lives)), "{case}");
         assert_eq!(server.command(&["HLEN", "{a}:notes"]).integer(), Some(0));
     }
-}
-
-#[test]
-fn a_release_grants_nothing_to_the_holder() {
-    let server = RedisServer::start(RedisOptions::new());
-    server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
-    for id in [ID, NEXT] {
-        let entry = format!("{id}|3000|3000|1|x|channel|label");
-        server.command(&["XADD", "{a}:waiters", "*", "w", &entry]);
-    }
-    let released = run(&server, &RELEASE, &[ID, ""]);
-    assert_eq!(released.integer(), Some(2), "{released:?}");
-    let holder = server.command(&["GET", "a"]);
-    let holder = holder.text().expect("a holder");
-    assert!(holder.starts_with(NEXT), "the holder has it again");
 }
 
 /// The queue ends with its last waiters, and the notes last for as long as readers come.
