@@ -1,4 +1,4 @@
-use lock_testkit::servers::{RedisCluster, RedisOptions, RedisServer};
+use lock_testkit::servers::{RedisCluster, RedisServer};
 use polylock_core::engine::LeaseId;
 use polylock_core::{ErrorKind, LeaseState, LockKey, RenewalRequest};
 
@@ -172,13 +172,4 @@ async fn half_a_cluster_is_down() {
     assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
     cluster[owner].command(&["CLUSTER", "ADDSLOTS", &slot.to_string()]);
     assert!(count_in_time(&*topology, "a").await >= 1);
-}
-
-#[tokio::test]
-async fn one_server_is_no_cluster() {
-    let server = RedisServer::start(RedisOptions::new());
-    let config = by_url(&format!("redis-cluster://127.0.0.1:{}", server.port()));
-    let error = refused(&config).await;
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    assert!(error.message().contains("redis://"), "{error}");
 }

@@ -94,24 +94,13 @@ pub(super) async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     lock_testkit::locks::until(what, async || is_true()).await;
 }
 
-pub(super) const fn script(name: &'static str, text: &'static str, hash: fn() -> String) -> Script {
-    Script {
-        name,
-        text,
-        hash: LazyLock::new(hash),
-    }
-}
+const INCREMENT: &str = "return redis.call('INCR', KEYS[1])";
 
-macro_rules! script {
-    ($constant:ident, $text:literal) => {
-        static $constant: Script = script(stringify!($constant), $text, || {
-            redis::Script::new($text).get_hash().to_owned()
-        });
-    };
-}
-
-script!(COUNT, "return redis.call('INCR', KEYS[1])");
-script!(SET, "return redis.call('SET', KEYS[1], ARGV[1])");
+static COUNT: Script = Script {
+    name: "count",
+    text: INCREMENT,
+    hash: LazyLock::new(|| redis::Script::new(INCREMENT).get_hash().to_owned()),
+};
 
 pub(super) async fn count(topology: &dyn Topology, key: &str) -> Result<i64, RedisFailure> {
     let keys = [key.as_bytes()];
