@@ -8,7 +8,7 @@ use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, RedisServer};
 use polylock_core::admin::Record;
 use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, Mode, Renewal};
-use polylock_redis::RedisConfig;
+use polylock_redis::{Redis, RedisConfig};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::support::{
     SOON, TTL, acquire, any_id, assert_error, assert_replaced, attempt, commands, count, granted,
     info, key, look, ms, noted, noted_waiters, of, of_cluster, of_sentinels, open, pass, release,
-    renewed, request, stays_held, take, until, waiting, within,
+    renewed, request, stays_held, take, until, waiting, with_acks, within,
 };
 
 /// A failover takes seconds.
@@ -174,27 +174,20 @@ async fn a_lock_that_too_few_replicas_know_is_not_granted_and_not_left() {
         .with_replica_acks(1, ms(200))
         .expect("it is in range");
     let (locks, other) = (open(careful).await, open(config).await);
-    let once = attempt("a");
-    let patient = within(request("a"), TIMEOUT);
-    let guard = acquire(&locks, &patient).await;
-    guard.release().await.expect("it is released");
+    let (once, patient) = (attempt("a"), within(request("a"), TIMEOUT));
+    release(acquire(&locks, &patient).await).await;
     servers.wait_for_replica();
     servers.servers()[1].stop();
     let _error = assert_error(&locks, &once, ErrorKind::Unavailable).await;
     assert!(locks.shutdown(SOON).await, "the lock is not released");
-    let guard = acquire(&other, &once).await;
-    guard.release().await.expect("it is released");
+    release(acquire(&other, &once).await).await;
     servers.servers()[1].resume();
-    let guard = acquire(&locks, &within(request("a"), TIMEOUT)).await;
-    guard.release().await.expect("it is released");
+    release(acquire(&locks, &patient).await).await;
 }
 
 #[tokio::test]
 async fn what_too_few_replicas_know_is_neither_adopted_nor_recorded() {
-    let servers = RedisSentinels::start();
-    servers.wait_for_replica();
-    let careful = of_sentinels(&servers).with_replica_acks(1, ms(200));
-    let locks = open(careful.expect("it is in range")).await;
+    let (servers, locks) = with_acks().await;
     let guard = acquire(&locks, &long("a").with_renewal(Renewal::Manual)).await;
     let (id, new) = (guard.lease_id().expect("a lease"), any_id());
     let token = guard.fencing_token().expect("it has a token");
@@ -266,14 +259,20 @@ async fn a_take_over_that_loses_the_lock_is_noticed_and_the_token_grows() {
     .await;
 }
 
+/// A cluster with two clients, and the slot of the lock with its node and another one.
+async fn to_be_moved() -> (RedisCluster, [Arc<Redis>; 2], u16, [usize; 2]) {
+    let cluster = RedisCluster::start(3, 0);
+    let config = of_cluster(&cluster);
+    let clients = [open(config.clone()).await, open(config).await];
+    let slot = cluster.slot_of("a");
+    let from = cluster.owner_of(slot);
+    (cluster, clients, slot, [from, (from + 1) % 3])
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_takes_its_lock_and_its_queue_along() {
-    let cluster = RedisCluster::start(3, 0);
-    let (slot, config) = (cluster.slot_of("a"), of_cluster(&cluster));
-    let clients = [open(config.clone()).await, open(config).await];
+    let (cluster, clients, slot, [from, to]) = to_be_moved().await;
     let recorder = Recorder::new();
-    let from = cluster.owner_of(slot);
-    let to = (from + 1) % 3;
     let held = noted(&recorder, &clients[0], &long("a")).await;
     let tasks = noted_waiters(&clients, &recorder, requests(10));
     queued(&cluster[from], 10).await;
@@ -292,11 +291,7 @@ async fn a_slot_that_moves_takes_its_lock_and_its_queue_along() {
 
 #[tokio::test]
 async fn a_slot_between_two_nodes_grants_nothing_twice() {
-    let cluster = RedisCluster::start(3, 0);
-    let (slot, config) = (cluster.slot_of("a"), of_cluster(&cluster));
-    let (locks, other) = (open(config.clone()).await, open(config).await);
-    let from = cluster.owner_of(slot);
-    let to = (from + 1) % 3;
+    let (cluster, [locks, other], slot, [from, to]) = to_be_moved().await;
     let guard = acquire(&locks, &long("a")).await;
     let counter = cluster[from].command(&["KEYS", "*:tokens"]).items()[0].text();
     let counter = counter.expect("a counter");
@@ -326,11 +321,7 @@ async fn a_slot_between_two_nodes_grants_nothing_twice() {
 /// At the end of a move, the source learns of it first.
 #[tokio::test]
 async fn a_slot_whose_nodes_refer_to_each_other_is_waited_for() {
-    let cluster = RedisCluster::start(3, 0);
-    let (slot, config) = (cluster.slot_of("a"), of_cluster(&cluster));
-    let (locks, other) = (open(config.clone()).await, open(config).await);
-    let from = cluster.owner_of(slot);
-    let to = (from + 1) % 3;
+    let (cluster, [locks, other], slot, [from, to]) = to_be_moved().await;
     let guard = acquire(&locks, &long("a")).await;
     let token = guard.fencing_token();
     cluster.begin_move(slot, to);

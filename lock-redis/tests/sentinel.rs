@@ -11,30 +11,35 @@ use polylock_redis::{Redis, RedisConfig};
 
 use crate::support::{
     SOON, TTL, acquire, any_id, assert_error, attempt, count, granted, lease, loss, ms,
-    of_sentinels, open, pass, release, request, stays_held, take, until, waiting, within,
+    of_sentinels, open, pass, release, request, stays_held, take, until, waiting, with_acks,
+    within,
 };
-
-fn named(ports: &[u16]) -> RedisConfig {
-    let ports = ports.iter().map(|port| ("127.0.0.1", *port));
-    RedisConfig::sentinel(ports, RedisSentinels::MASTER)
-}
 
 /// Long enough for renewals to be late on a busy machine.
 const LEASE: Duration = TTL.saturating_mul(3);
 
 async fn hold(locks: &Redis, name: &str) -> LockGuard {
-    let request = within(request(name).with_ttl(LEASE), SOON * 2);
-    locks
-        .acquire(&request)
-        .await
-        .expect("a free lock is granted")
+    acquire(locks, &within(request(name).with_ttl(LEASE), SOON * 2)).await
+}
+
+/// Sentinels of a master without a replica, and a client.
+async fn light() -> (RedisSentinels, Arc<Redis>) {
+    let servers = RedisSentinels::start_light();
+    let locks = open(of_sentinels(&servers)).await;
+    (servers, locks)
+}
+
+/// Leaves one of three Sentinels, which is no majority.
+fn stop_two(servers: &RedisSentinels) {
+    for sentinel in &servers.sentinels()[1..] {
+        sentinel.stop();
+    }
 }
 
 #[tokio::test]
 async fn one_sentinel_that_is_gone_or_hangs_costs_nothing() {
     for hangs in [false, true] {
-        let servers = RedisSentinels::start_light();
-        let locks = open(of_sentinels(&servers)).await;
+        let (servers, locks) = light().await;
         let guard = hold(&locks, "a").await;
         let ill = &servers.sentinels()[usize::from(hangs)];
         if hangs {
@@ -53,21 +58,16 @@ async fn one_sentinel_that_is_gone_or_hangs_costs_nothing() {
 
 #[tokio::test]
 async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing() {
-    let servers = RedisSentinels::start_light();
-    let locks = open(of_sentinels(&servers)).await;
+    let (servers, locks) = light().await;
     let guard = take(&locks, "a").await;
     let left = acquire(&locks, &lease("left").with_ttl(SOON * 6)).await;
-    for sentinel in &servers.sentinels()[1..] {
-        sentinel.stop();
-    }
+    stop_two(&servers);
     // The master answers every renewal.
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
     tokio::time::sleep(ms(2_000)).await;
     let admin = locks.admin().expect("it has an administration");
-    let (id, record) = (
-        left.lease_id().expect("a lease"),
-        Record::new(FencingToken::new(7), ""),
-    );
+    let id = left.lease_id().expect("a lease");
+    let record = Record::new(FencingToken::new(7), "");
     let adopted = admin.adopt_lease(left.key(), id, any_id(), SOON * 6).await;
     // Nor may it say that a lease is not there, or that a record has a larger token.
     let nothing = admin.adopt_lease(left.key(), any_id(), any_id(), SOON * 6);
@@ -109,8 +109,7 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
 /// The next master may have it free.
 #[tokio::test]
 async fn a_lock_held_at_a_master_that_few_sentinels_confirm_is_unavailable() {
-    let servers = RedisSentinels::start_light();
-    let locks = open(of_sentinels(&servers)).await;
+    let (servers, locks) = light().await;
     let guard = acquire(&locks, &lease("a").with_ttl(TTL * 90)).await;
     let (once, admin) = (attempt("a"), locks.admin().expect("it has one"));
     let is_contended = async || {
@@ -118,9 +117,7 @@ async fn a_lock_held_at_a_master_that_few_sentinels_confirm_is_unavailable() {
         error.kind() == ErrorKind::Contended
     };
     lock_testkit::locks::until("three of three confirm it", &is_contended).await;
-    for sentinel in &servers.sentinels()[1..] {
-        sentinel.stop();
-    }
+    stop_two(&servers);
     // Earlier answers count for a second.
     lock_testkit::locks::until("they are over", async || !is_contended().await).await;
     let by_script = attempt("a").with_mode(Mode::Shared);
@@ -142,13 +139,10 @@ async fn a_lock_held_at_a_master_that_few_sentinels_confirm_is_unavailable() {
 /// The next master may have the lease.
 #[tokio::test]
 async fn a_loss_by_a_master_that_few_sentinels_confirm_is_unknown_until_a_majority_does() {
-    let servers = RedisSentinels::start_light();
-    let locks = open(of_sentinels(&servers)).await;
+    let (servers, locks) = light().await;
     let long = within(request("a").with_ttl(TTL * 90), SOON * 2);
     let guard = acquire(&locks, &long).await;
-    for sentinel in &servers.sentinels()[1..] {
-        sentinel.stop();
-    }
+    stop_two(&servers);
     servers.servers()[0].command(&["DEL", "a"]);
     let error = guard.renew().await.expect_err("one of three confirms it");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -163,14 +157,11 @@ async fn a_loss_by_a_master_that_few_sentinels_confirm_is_unknown_until_a_majori
 /// The next master may have the lease, as an exclusive one.
 #[tokio::test]
 async fn a_downgrade_by_a_master_that_few_sentinels_confirm_is_unknown_until_a_majority_does() {
-    let servers = RedisSentinels::start_light();
-    let locks = open(of_sentinels(&servers)).await;
+    let (servers, locks) = light().await;
     let long = |name| within(request(name).with_ttl(TTL * 90), SOON * 2);
     let mut guard = acquire(&locks, &long("a")).await;
     let mut gone = acquire(&locks, &long("gone")).await;
-    for sentinel in &servers.sentinels()[1..] {
-        sentinel.stop();
-    }
+    stop_two(&servers);
     servers.servers()[0].command(&["DEL", "gone"]);
     for guard in [&mut guard, &mut gone] {
         let error = guard
@@ -195,16 +186,13 @@ async fn a_downgrade_by_a_master_that_few_sentinels_confirm_is_unknown_until_a_m
 /// spawned is in the queue before the test goes on.
 #[tokio::test]
 async fn a_master_that_few_sentinels_confirm_draws_no_tokens_for_hand_overs() {
-    let servers = RedisSentinels::start_light();
-    let locks = open(of_sentinels(&servers)).await;
+    let (servers, locks) = light().await;
     let queue = Arc::new(LocalQueue::new(locks));
     let long = |limit| within(request("a").with_ttl(TTL * 90), limit);
     let guard = acquire(&*queue, &long(SOON * 2)).await;
     let next = waiting(&queue, long(TTL * 3));
     tokio::task::yield_now().await;
-    for sentinel in &servers.sentinels()[1..] {
-        sentinel.stop();
-    }
+    stop_two(&servers);
     // Earlier answers count for a second, but not for this.
     release(guard).await;
     let handed_over = next.await.expect("no panic");
@@ -234,7 +222,8 @@ async fn sentinels_that_join_later_are_found_and_counted() {
     third.stop();
     first.command(&["SENTINEL", "RESET", RedisSentinels::MASTER]);
     assert_eq!(counted_by(first), 1, "it has not forgotten the others");
-    let locks = open(named(&servers.ports()[..1])).await;
+    let named = [("127.0.0.1", servers.ports()[0])];
+    let locks = open(RedisConfig::sentinel(named, RedisSentinels::MASTER)).await;
     let guard = hold(&locks, "a").await;
     second.resume();
     third.resume();
@@ -315,10 +304,7 @@ async fn a_sentinel_that_denies_the_state_of_the_master_does_not_confirm_it() {
 
 #[tokio::test]
 async fn acks_of_all_replicas_do_not_replace_the_sentinels() {
-    let servers = RedisSentinels::start();
-    servers.wait_for_replica();
-    let careful = of_sentinels(&servers).with_replica_acks(1, ms(200));
-    let locks = open(careful.expect("it is in range")).await;
+    let (servers, locks) = with_acks().await;
     let guard = hold(&locks, "a").await;
     guard.renew().await.expect("it is renewed");
     for sentinel in &servers.sentinels()[1..] {
@@ -330,10 +316,7 @@ async fn acks_of_all_replicas_do_not_replace_the_sentinels() {
 
 #[tokio::test]
 async fn renewals_without_their_acks_do_not_count() {
-    let servers = RedisSentinels::start();
-    servers.wait_for_replica();
-    let careful = of_sentinels(&servers).with_replica_acks(1, ms(200));
-    let locks = open(careful.expect("it is in range")).await;
+    let (servers, locks) = with_acks().await;
     let guard = take(&locks, "a").await;
     servers.servers()[1].stop();
     let error = guard.renew().await.expect_err("no replica has it");
@@ -348,8 +331,7 @@ async fn renewals_without_their_acks_do_not_count() {
 
 #[tokio::test]
 async fn sentinels_are_not_asked_for_each_grant() {
-    let servers = RedisSentinels::start_light();
-    let locks = open(of_sentinels(&servers)).await;
+    let (servers, locks) = light().await;
     let asked = || -> u64 {
         let sentinels = servers.sentinels().iter();
         let asked = sentinels.map(|sentinel| count(sentinel, "total_commands_processed"));

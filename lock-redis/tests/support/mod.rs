@@ -79,6 +79,15 @@ pub(crate) async fn open(config: RedisConfig) -> Arc<Redis> {
     Arc::new(locks.expect("it connects"))
 }
 
+/// Sentinels of a master with a replica that acknowledges what the client writes.
+pub(crate) async fn with_acks() -> (RedisSentinels, Arc<Redis>) {
+    let servers = RedisSentinels::start();
+    servers.wait_for_replica();
+    let careful = of_sentinels(&servers).with_replica_acks(1, ms(200));
+    let locks = open(careful.expect("it is in range")).await;
+    (servers, locks)
+}
+
 /// A request that does not wait.
 pub(crate) fn attempt(name: &str) -> AcquireRequest {
     request(name).with_wait(Wait::Never)
