@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use polylock_coordination::Once;
 use polylock_core::DistributedLock;
+use tokio::task::JoinSet;
 
 use crate::support::{
     Place, SOON, TTL, count, granted, pass, release, request, take, waiting, within,
@@ -102,21 +103,18 @@ async fn requests_of_many_tasks_leave_together() {
     const PAIRS: u64 = 20;
     const READS: &str = "total_reads_processed";
     let place = Place::new();
-    let client = Arc::new(place.elsewhere().await);
+    let client = place.elsewhere().await;
     let before = count(&place.server, READS);
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|task| {
-            let client = Arc::clone(&client);
-            tokio::spawn(async move {
-                for _ in 0..PAIRS {
-                    pass(&client, &format!("many/{task}")).await;
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.expect("a task that ends");
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let client = Arc::clone(&client);
+        tasks.spawn(async move {
+            for _ in 0..PAIRS {
+                pass(&client, &format!("many/{task}")).await;
+            }
+        });
     }
+    tasks.join_all().await;
     let reads = count(&place.server, READS) - before;
     let requests = 2 * TASKS * PAIRS;
     assert!(

@@ -317,17 +317,12 @@ async fn serve_untold(place: &Place, config: polylock_redis::RedisConfig) {
         for _ in 0..5 {
             let locks = Arc::clone(&locks);
             let one = within(request("a").with_ttl(LONG_TTL), SOON * 2);
-            waiters.spawn(async move {
-                let guard = locks.acquire(&one).await;
-                guard.expect("it is granted").release().await
-            });
+            waiters.spawn(async move { release(acquire(&locks, &one).await).await });
         }
         place.queued("a", 5).await;
         let began = Instant::now();
         guard.release().await.expect("it is released");
-        while let Some(waiter) = waiters.join_next().await {
-            waiter.expect("no panic").expect("it is released");
-        }
+        waiters.join_all().await;
         assert_took("serving five waiters", began, ..SOON);
         // The wait has an end as well.
         let guard = take_long(&other, "a").await;

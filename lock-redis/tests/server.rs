@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use lock_testkit::history::{Checker, Counter, Recorder};
 use polylock_core::layers::LocalQueue;
-use polylock_core::{DistributedLock, ErrorKind, LostReason};
+use polylock_core::{ErrorKind, LostReason};
 use polylock_redis::Redis;
 use tokio::task::JoinSet;
 
 use crate::support::{
     Place, SOON, TTL, acquire, assert_error, assert_replaced, attempt, break_lock, count, granted,
     idle, key, lease, loss_by_renewal, ms, noted, noted_waiters, release, request, take, take_long,
-    until, within,
+    until, waiting, within,
 };
 
 const KEYS: usize = 5;
@@ -76,9 +76,8 @@ async fn a_server_that_stops_is_not_taken_for_a_holder_by_local_waiters() {
     let place = Place::new();
     let other = place.client().await;
     let held = take(&other, "a").await;
-    let queue = LocalQueue::new(place.client().await);
-    let one = within(request("a"), TTL * 3);
-    let waiter = tokio::spawn(async move { queue.acquire(&one).await });
+    let queue = Arc::new(LocalQueue::new(place.client().await));
+    let waiter = waiting(&queue, within(request("a"), TTL * 3));
     place.queued("a", 1).await;
     place.server.stop();
     let error = waiter.await.expect("no panic");

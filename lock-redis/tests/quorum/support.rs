@@ -1,7 +1,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use lock_testkit::locks::token;
 use lock_testkit::servers::{RedisNodes, RedisOptions, RedisServer};
 use polylock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, Renewal, Wait};
 use polylock_redis::{RedisConfig, Redlock};
@@ -10,7 +9,7 @@ use super::nodes::{PATIENT, config, holders};
 
 pub(crate) use crate::support::{
     SOON, acquire, assert_error, assert_took, loss, loss_by_renewal, ms, release, stays_held,
-    until, within,
+    token, until, within,
 };
 
 /// A lease that a busy machine renews in time.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use lock_testkit::history::{Recorded, Recorder};
 pub(crate) use lock_testkit::locks::{
-    acquire, assert_error, granted, key, ms, permits, release, renewed, waiting,
+    acquire, assert_error, granted, key, ms, permits, release, renewed, token, waiting,
 };
 use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
 use polylock_core::engine::{LeaseId, OsEntropy};
