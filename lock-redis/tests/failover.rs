@@ -15,9 +15,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
-    SOON, TTL, acquire, any_id, assert_error, assert_replaced, attempt, commands, count, granted,
-    info, key, look, ms, noted, noted_waiters, of, of_cluster, of_sentinels, open, pass, release,
-    renewed, request, stays_held, take, until, waiting, with_acks, within,
+    SOON, TTL, acquire, admin, any_id, assert_error, assert_replaced, attempt, commands, count,
+    follow, granted, info, inspect, key, look, ms, noted, noted_waiters, of, of_cluster,
+    of_sentinels, open, pass, release, renewed, request, stays_held, take, until, waiting,
+    with_acks, within,
 };
 
 /// A failover takes seconds.
@@ -92,9 +93,6 @@ async fn a_demoted_server_is_left_for_the_one_that_has_its_name_now() {
     let options = RedisOptions::new().with_config("repl-diskless-sync-delay", "0");
     let start = || RedisServer::start(options.clone());
     let (old, new) = (start(), start());
-    let follow = |server: &RedisServer, master: &RedisServer| {
-        server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    };
     follow(&new, &old);
     until("it follows", || info(&new, "master_link_status") == "up").await;
     let target = Arc::new(AtomicU16::new(old.port()));
@@ -230,9 +228,9 @@ async fn a_break_of_a_free_lock_writes_for_its_replicas_and_leaves_nothing() {
     let server = RedisServer::start(RedisOptions::new());
     let careful = of(&server).with_replica_acks(1, ms(20));
     let locks = open(careful.expect("it is in range")).await;
-    let admin = locks.admin().expect("it has an administration");
     let before = count(&server, "rdb_changes_since_last_save");
-    let error = admin.break_lock(&key("a"), "test").await.unwrap_err();
+    let broken = admin(&*locks).break_lock(&key("a"), "test").await;
+    let error = broken.expect_err("no replica has it");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.is_outcome_unknown(), "{error}");
     let after = count(&server, "rdb_changes_since_last_save");
@@ -376,11 +374,9 @@ async fn waiters_wait_for_no_replica() {
     tokio::time::sleep(ms(1_000)).await;
     assert!(!has_waited(), "before anything was granted");
     release(guard).await;
-    let admin = other.admin().expect("there is one");
     for waiter in waiters {
         let next = granted(waiter).await;
-        let info = admin.inspect(&key("a")).await.expect("it is shown");
-        let holders = info.map(|info| info.holders).unwrap_or_default();
+        let holders = inspect(&other, "a").await.holders;
         let mut tokens = holders.iter().map(|holder| holder.token);
         let token = next.fencing_token();
         assert!(tokens.any(|shown| shown == token), "{token:?}: {holders:?}");

@@ -6,7 +6,8 @@ use lock_testkit::proxy::Fate;
 use polylock_core::{DistributedLock, ErrorKind, Fencing};
 
 use crate::support::{
-    LONG_TTL, Place, SOON, attempt, break_lock, key, ms, pass, renewed, take_long, until, waiting,
+    LONG_TTL, Place, SOON, attempt, break_lock, inspect, ms, pass, renewed, take_long, until,
+    waiting,
 };
 
 /// Redis can lose writes that it has acknowledged, so a class that requires strong fencing refuses it.
@@ -62,12 +63,10 @@ async fn a_lock_that_is_broken_before_its_token_is_drawn_is_not_granted() {
 async fn a_token_is_shown_after_the_first_renewal() {
     let place = Place::new();
     let locks = place.patient_client().await;
-    let admin = locks.admin().expect("it has an administration");
     let guard = take_long(&locks, "a").await;
     let took = SystemTime::now();
     renewed(&guard).await;
-    let shown = admin.inspect(&key("a")).await.expect("it answers");
-    let holder = &shown.expect("it is held").holders[0];
+    let holder = &inspect(&locks, "a").await.holders[0];
     assert_eq!(holder.token, guard.fencing_token());
     let since = holder.since.expect("it is known");
     let apart = since.max(took).duration_since(since.min(took));

@@ -1,7 +1,7 @@
 //! Health checks of servers with and without faults.
 
 use lock_testkit::servers::{Fsync, RedisCluster, RedisOptions, RedisSentinels, RedisServer};
-use polylock_core::{HealthCheck, Registry, Result, Status};
+use polylock_core::{ErrorKind, HealthCheck, Registry, Result, Status};
 use polylock_redis::RedisBackend;
 
 use crate::support::{info, rights, until};
@@ -160,16 +160,12 @@ async fn servers_that_cannot_be_looked_at_are_errors_without_secrets() {
     let server = RedisServer::start(fit().with_password("right"));
     let wrong = format!("redis://:s3ntinel@127.0.0.1:{}", server.port());
     let error = try_check(&wrong).await.expect_err("it is refused");
-    assert_eq!(error.kind(), polylock_core::ErrorKind::Denied, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert_eq!(error.backend(), Some("redis"));
     assert!(!format!("{error:?} {error}").contains("s3ntinel"));
     let error = try_check("redis://127.0.0.1:1").await;
     let error = error.expect_err("nothing listens");
-    assert_eq!(
-        error.kind(),
-        polylock_core::ErrorKind::Unavailable,
-        "{error}"
-    );
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     // The checks cannot see anything here, so strict ones refuse nothing.
     let strict = RedisServer::start(RedisOptions::new());
     let found = faults(&format!("{}?strict=on", strict.url())).await;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use self::Order::{Acquire, Release};
 use crate::support::{
-    Place, SOON, TTL, assert_error, assert_took, attempt, granted, key, loss, ms, release,
+    Place, SOON, TTL, assert_error, assert_took, attempt, granted, inspect, loss, ms, release,
     release_lost, renewed, request, take_long, within,
 };
 
@@ -110,9 +110,7 @@ async fn exclude_each_other(place: &Place, mut foreign: impl FnMut(Order) -> boo
     // Theirs excludes ours.
     assert!(foreign(Acquire), "a free lock is taken");
     assert_error(&locks, &attempt("a"), ErrorKind::Contended).await;
-    let admin = locks.admin().expect("it has an administration");
-    let seen = admin.inspect(&key("a")).await.expect("it answers");
-    assert_eq!(seen.expect("it is held").holders.len(), 1);
+    assert_eq!(inspect(&locks, "a").await.holders.len(), 1);
     // Their release sends no notification, so our waiter gets the lock within a heartbeat.
     let waiter = place.waiter(&locks, within(request("a"), SOON)).await;
     let began = Instant::now();

@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::health::try_check;
 use crate::support::{
-    Place, SOON, TTL, acquire, attempt, granted, info, is_kind, key, ms, open, pass, release,
-    renewed, request, stays_held, take, take_long, until, waiting, within,
+    Place, SOON, TTL, acquire, assert_error, attempt, follow, granted, info, is_kind, key, ms,
+    open, pass, release, renewed, request, stays_held, take, take_long, until, waiting, within,
 };
 
 /// The error of one attempt.
@@ -32,8 +32,7 @@ fn assert_unavailable(error: &Error, says: &str) {
 
 /// The refusal is over: the next one gets the lock, and nothing was left.
 async fn assert_works_again(place: &Place, locks: &std::sync::Arc<Redis>) {
-    let guard = take(locks, "a").await;
-    guard.release().await.expect("it is released");
+    pass(locks, "a").await;
     place.assert_nothing_left(&[locks], "a").await;
 }
 
@@ -92,7 +91,7 @@ async fn a_server_that_cannot_save_is_unavailable() {
 async fn a_replica_is_unavailable() {
     let (place, master) = (Place::new(), RedisServer::start(RedisOptions::new()));
     let locks = place.elsewhere().await;
-    place.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    follow(&place.server, &master);
     let link = || info(&place.server, "master_link_status");
     until("it follows", || link() == "up").await;
     assert_unavailable(&refused(&locks).await, "replica");
@@ -117,9 +116,6 @@ async fn a_server_that_is_demoted_while_it_waits_for_replicas_is_unavailable() {
     let (place, other) = (Place::with(options()), RedisServer::start(options()));
     let careful = place.direct().with_replica_acks(1, SOON);
     let locks = open(careful.expect("it is in range")).await;
-    let follow = |server: &RedisServer, master: &RedisServer| {
-        server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    };
     let lead = || place.command(&["REPLICAOF", "NO", "ONE"]);
     let waits = || info(&place.server, "blocked_clients") == "1";
 
@@ -159,18 +155,15 @@ async fn a_proxy_that_got_no_reply_leaves_the_outcome_unknown() {
         ("-ERR backend gone\r\n", ErrorKind::Protocol),
     ] {
         strikes(reply);
-        let error = locks.acquire(&shared()).await.expect_err("no reply");
-        assert_eq!(error.kind(), kind, "{error:?}");
+        let error = assert_error(&locks, &shared(), kind).await;
         assert!(error.is_outcome_unknown(), "{error:?}");
         place.assert_nothing_left(&[&locks], "a").await;
         strikes(reply);
         // The other commands say that the lock is acquired.
         release(acquire(&*locks, &exclusive).await).await;
         let guard = acquire(&*locks, &exclusive).await;
-        let (id, releases) = (
-            guard.lease_id().expect("a lease"),
-            is_kind(Request::Release),
-        );
+        let id = guard.lease_id().expect("a lease");
+        let releases = is_kind(Request::Release);
         let is_its = move |command: &Command| releases(command) && command.has(id.to_hex());
         place.proxy().plan(is_its, Fate::Replaced(reply));
         let error = guard.release().await.expect_err("no reply");
@@ -198,7 +191,7 @@ async fn a_server_that_is_loading_is_unavailable() {
         let set = place.command(&["CONFIG", "SET", name, value]);
         assert!(!set.is_error(), "{set:?}");
     }
-    place.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    follow(&place.server, &master);
     until("it is loading", || {
         let error = place.server.try_command(&["GET", "x"]);
         error.is_ok_and(|reply| reply.text().unwrap_or_default().starts_with("LOADING"))
@@ -246,20 +239,12 @@ async fn a_server_with_too_many_clients_is_unavailable() {
 async fn credentials_that_are_missing_or_wrong_are_denied() {
     let place = RedisServer::start(RedisOptions::new().with_password("right"));
     let config = || RedisConfig::new("127.0.0.1", place.port());
+    let refused = "refuses this user or password";
     for (config, says) in [
         (config(), "has none"),
-        (
-            config().with_password("wrong"),
-            "refuses this user or password",
-        ),
-        (
-            config().with_password("wrong").with_resp2(),
-            "refuses this user or password",
-        ),
-        (
-            config().with_login("nobody", "right"),
-            "refuses this user or password",
-        ),
+        (config().with_password("wrong"), refused),
+        (config().with_password("wrong").with_resp2(), refused),
+        (config().with_login("nobody", "right"), refused),
     ] {
         let error = Redis::connect(config).await.expect_err("it connects");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
@@ -344,8 +329,7 @@ async fn a_missing_right_to_acquire_is_denied_while_the_lock_is_held() {
     let locks = open(place.direct().with_login("locks", "secret")).await;
     let guard = take(&*place.elsewhere().await, "a").await;
     for request in [attempt("a"), within(request("a"), SOON)] {
-        let error = locks.acquire(&request).await.expect_err("it is held");
-        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+        let error = assert_error(&locks, &request, ErrorKind::Denied).await;
         assert!(!error.is_outcome_unknown(), "{error:?}");
     }
     release(guard).await;
@@ -555,12 +539,7 @@ async fn a_server_of_another_kind_names_the_right_scheme() {
         (format!("redis-cluster://127.0.0.1:{single}"), "redis://"),
         (format!("redis-cluster://127.0.0.1:{sentinel}"), "redis://"),
     ] {
-        let of_doctor = try_check(&url).await.expect_err("it is refused");
-        for error in [unconnected(&url).await, of_doctor] {
-            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}: {error}");
-            let advice = format!("use {right}");
-            assert!(error.message().contains(&advice), "{url}: {error}");
-        }
+        assert_misconfigured(&url, &format!("use {right}")).await;
     }
 }
 
@@ -576,12 +555,8 @@ async fn a_quorum_refuses_nodes_of_a_cluster_and_sentinels() {
     ] {
         let [one, other] = wrong;
         let url = format!("redlock://127.0.0.1:{single},127.0.0.1:{one},127.0.0.1:{other}");
-        let of_doctor = try_check(&url).await.expect_err("it is refused");
-        for error in [unconnected(&url).await, of_doctor] {
-            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}: {error}");
-            let cause = format!("is {what}: the masters of a quorum are single servers");
-            assert!(error.message().contains(&cause), "{url}: {error}");
-        }
+        let cause = format!("is {what}: the masters of a quorum are single servers");
+        assert_misconfigured(&url, &cause).await;
     }
 }
 
@@ -594,10 +569,19 @@ async fn a_user_without_info_is_told_of_a_cluster_by_a_refusal() {
     assert!(!set.is_error(), "{set:?}");
     let config = RedisConfig::new("127.0.0.1", cluster.ports()[0]);
     let locks = open(config.with_login("few", "pw")).await;
-    let error = locks.acquire(&attempt("a").with_mode(Mode::Shared)).await;
-    let error = error.expect_err("the keys of the lock have several slots");
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    // The keys of the lock have several slots.
+    let shared = attempt("a").with_mode(Mode::Shared);
+    let error = assert_error(&locks, &shared, ErrorKind::InvalidConfig).await;
     assert!(error.message().contains("use redis-cluster://"), "{error}");
+}
+
+/// The connection and the doctor refuse a URL, and say why.
+async fn assert_misconfigured(url: &str, says: &str) {
+    let of_doctor = try_check(url).await.expect_err("it is refused");
+    for error in [unconnected(url).await, of_doctor] {
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}: {error}");
+        assert!(error.message().contains(says), "{url}: {error}");
+    }
 }
 
 async fn unconnected(url: &str) -> Error {

@@ -10,7 +10,7 @@ use polylock_core::{DistributedLock, ErrorKind, FencingToken, LockGuard, LostRea
 use polylock_redis::{Redis, RedisConfig};
 
 use crate::support::{
-    SOON, TTL, acquire, any_id, assert_error, attempt, count, granted, lease, loss, ms,
+    SOON, TTL, acquire, any_id, assert_error, attempt, count, granted, inspect, lease, loss, ms,
     of_sentinels, open, pass, release, request, stays_held, take, until, waiting, with_acks,
     within,
 };
@@ -131,8 +131,7 @@ async fn a_lock_held_at_a_master_that_few_sentinels_confirm_is_unavailable() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     servers.sentinels()[1].resume();
     lock_testkit::locks::until("two of three confirm it", is_contended).await;
-    let shown = admin.inspect(guard.key()).await.expect("it is shown");
-    assert_eq!(shown.expect("it is held").holders.len(), 1);
+    assert_eq!(inspect(&locks, "a").await.holders.len(), 1);
     release(guard).await;
 }
 

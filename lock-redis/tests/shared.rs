@@ -6,8 +6,8 @@ use lock_testkit::servers::{RedisCluster, RedisOptions, RedisServer};
 use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LeaseState, Mode};
 
 use crate::support::{
-    Place, SOON, acquire, assert_error, attempt, granted, key, lease, of, of_cluster, open,
-    permits, release, request, take, until, waiting, within,
+    Place, SOON, acquire, assert_error, attempt, granted, inspect, key, lease, of, of_cluster,
+    open, permits, release, request, take, until, waiting, within,
 };
 
 fn shared(name: &str) -> AcquireRequest {
@@ -86,10 +86,8 @@ async fn a_renewal_for_no_time_ends_no_lease_of_another_reader() {
 async fn a_reader_is_shown_with_its_token_for_as_long_as_it_renews() {
     const HOUR: i64 = 3_600_000;
     const NOTES: &str = "{a}:notes";
-    let (server, cluster) = (
-        RedisServer::start(RedisOptions::new()),
-        RedisCluster::start(3, 0),
-    );
+    let server = RedisServer::start(RedisOptions::new());
+    let cluster = RedisCluster::start(3, 0);
     let owner = &cluster[cluster.owner_of(cluster.slot_of("a"))];
     for (config, server) in [(of(&server), &server), (of_cluster(&cluster), owner)] {
         let locks = open(config).await;
@@ -116,9 +114,7 @@ async fn a_reader_is_shown_with_its_token_for_as_long_as_it_renews() {
         server.command(&["ZADD", "a", "XX", &ends.to_string(), &id]);
         guard.renew().await.expect("it is held");
         until("the notes are kept", || left() > Some(24 * HOUR)).await;
-        let admin = locks.admin().expect("it has an administration");
-        let shown = admin.inspect(&key("a")).await.expect("it answers");
-        let holder = &shown.expect("it is held").holders[0];
+        let holder = &inspect(&locks, "a").await.holders[0];
         assert_eq!(holder.token, guard.fencing_token());
         release(guard).await;
     }

@@ -62,10 +62,8 @@ pub(crate) fn hears(server: &RedisServer) -> bool {
 
 #[tokio::test]
 async fn a_break_reaches_the_holder_at_once() {
-    let (server, sentinels) = (
-        RedisServer::start(RedisOptions::new()),
-        RedisSentinels::start_light(),
-    );
+    let server = RedisServer::start(RedisOptions::new());
+    let sentinels = RedisSentinels::start_light();
     let cluster = RedisCluster::start(3, 0);
     let all: [(_, &dyn Fn() -> bool); 3] = [
         (of(&server), &|| hears(&server)),
@@ -125,10 +123,8 @@ async fn a_break_while_the_subscription_is_down_reaches_the_holder() {
 /// Without messages, the first renewal would tell, far too late for this test.
 #[tokio::test]
 async fn a_subscription_that_broke_while_nothing_was_held_is_made_again_with_the_next_lock() {
-    let (server, sentinels) = (
-        RedisServer::start(RedisOptions::new()),
-        RedisSentinels::start_light(),
-    );
+    let server = RedisServer::start(RedisOptions::new());
+    let sentinels = RedisSentinels::start_light();
     for (config, server) in [
         (of(&server), &server),
         (of_sentinels(&sentinels), sentinels.master()),

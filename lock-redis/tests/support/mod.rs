@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use lock_testkit::history::{Recorded, Recorder};
 pub(crate) use lock_testkit::locks::{
-    acquire, assert_error, granted, key, ms, permits, release, renewed, token, waiting,
+    acquire, admin, assert_error, granted, key, ms, permits, release, renewed, token, waiting,
 };
 use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
+use polylock_core::admin::LockInfo;
 use polylock_core::engine::{LeaseId, OsEntropy};
 use polylock_core::{
     AcquireRequest, DistributedLock, ErrorKind, LockGuard, LostReason, Released, Renewal, Wait,
@@ -114,10 +115,15 @@ pub(crate) async fn release_lost(guard: LockGuard) {
     assert_eq!(released, Released::AlreadyLost);
 }
 
+/// What an administrator sees of a lock that is held.
+pub(crate) async fn inspect(locks: &dyn DistributedLock, name: &str) -> LockInfo {
+    let seen = admin(locks).inspect(&key(name)).await;
+    seen.expect("it answers").expect("it is held")
+}
+
 /// Breaks a lock that is held.
 pub(crate) async fn break_lock(by: &dyn DistributedLock, name: &str) {
-    let admin = by.admin().expect("it has an administration");
-    let broken = admin.break_lock(&key(name), "test").await;
+    let broken = admin(by).break_lock(&key(name), "test").await;
     broken.expect("it is broken").expect("it was held");
 }
 
@@ -132,7 +138,7 @@ pub(crate) async fn assert_replaced(first: LockGuard, second: LockGuard) {
 }
 
 /// Waits until a client has nothing more to do.
-pub(crate) async fn idle(locks: &Redis) {
+pub(crate) async fn idle(locks: &dyn DistributedLock) {
     let is_idle = locks.shutdown(SOON * 2).await;
     assert!(is_idle, "background work does not end");
 }
@@ -170,6 +176,11 @@ pub(crate) fn noted_waiters(
         });
     }
     tasks
+}
+
+/// Makes a server a replica of another one.
+pub(crate) fn follow(server: &RedisServer, master: &RedisServer) {
+    server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
 }
 
 /// Waits until something is true.
