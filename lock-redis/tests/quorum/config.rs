@@ -6,11 +6,12 @@ use lock_testkit::servers::{RedisNodes, RedisOptions};
 use polylock_core::{DistributedLock, ErrorKind, Fencing, Mode};
 use polylock_redis::{RedisConfig, Redlock};
 
-use super::nodes::open;
+use super::nodes::{open, open_with_delay};
 use super::support::{
-    TTL, assert_error, assert_refused, client, ms, release, request, start, take, to, within,
+    TTL, assert_error, assert_refused, break_lock, client, ms, release, request, start, take, to,
+    within,
 };
-use crate::support::rights;
+use crate::support::{admin, rights};
 
 async fn refusal(config: RedisConfig) -> String {
     let error = Redlock::connect(config).await.expect_err("it is refused");
@@ -69,10 +70,7 @@ async fn the_listed_rights_are_enough() {
     let rules = rights::user("secret", "lock:*") + " ~{polylock:age}:notes:notes";
     let nodes = RedisNodes::start(3, &RedisOptions::new().with_user("locks", &rules));
     // With a delay, so that INFO is needed as well.
-    let config = to(&nodes)
-        .with_login("locks", "secret")
-        .with_rejoin_delay(TTL);
-    let locks = open(config.expect("it is in range")).await;
+    let locks = open_with_delay(to(&nodes).with_login("locks", "secret"), TTL).await;
     let (exclusive, reader) = (request("lock:a"), request("lock:a").with_mode(Mode::Shared));
     let first = take(&locks, "lock:a").await;
     assert_refused(&locks, reader.clone(), ErrorKind::Contended).await;
@@ -88,10 +86,9 @@ async fn the_listed_rights_are_enough() {
     }
     let mut guard = take(&locks, "lock:a").await;
     guard.downgrade().await.expect("it is held");
-    let admin = locks.admin().expect("it has one");
-    assert_eq!(admin.list("lock:").await.expect("it is allowed").len(), 1);
-    let broken = admin.break_lock(guard.key(), "a test").await;
-    assert!(broken.expect("it is allowed").is_some());
+    let listed = admin(&locks).list("lock:").await;
+    assert_eq!(listed.expect("it is allowed").len(), 1);
+    break_lock(&locks, "lock:a").await;
 }
 
 /// The nodes could not store so late an expiry.

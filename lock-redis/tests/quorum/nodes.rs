@@ -15,7 +15,7 @@ use crate::support::{kind_of, load_scripts, look};
 /// Independent servers, with a proxy before each.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    servers: RedisNodes,
+    pub(crate) servers: RedisNodes,
     pub(crate) faults: FaultPlan,
 }
 
@@ -26,10 +26,6 @@ impl Nodes {
         let proxies = servers.iter().map(|server| Proxy::start(server.port()));
         let faults = FaultPlan::new(proxies.collect(), Across::Each, kind_of);
         Self { servers, faults }
-    }
-
-    pub(crate) fn server(&self, number: usize) -> &RedisServer {
-        &self.servers[number]
     }
 
     /// The same command at every node.
@@ -121,6 +117,11 @@ pub(crate) fn config(ports: impl IntoIterator<Item = u16>, node_timeout: Duratio
 pub(crate) async fn open(config: RedisConfig) -> Arc<Redlock> {
     let locks = Redlock::connect(config).await;
     Arc::new(locks.expect("it connects"))
+}
+
+/// A client that takes no votes of nodes that are younger than this.
+pub(crate) async fn open_with_delay(config: RedisConfig, delay: Duration) -> Arc<Redlock> {
+    open(config.with_rejoin_delay(delay).expect("it is in range")).await
 }
 
 /// How many holders a node has of a lock.

@@ -3,17 +3,17 @@
 use lock_testkit::harness::Harness;
 use lock_testkit::proxy::Fate;
 use lock_testkit::servers::{RedisNodes, RedisOptions};
-use polylock_core::admin::LockAdmin;
 use polylock_core::memory::Request;
 use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode};
 use tokio::time::Instant;
 
-use super::nodes::{Nodes, config, holders, open};
+use super::nodes::{Nodes, config, open};
 use super::support::{
-    SOON, TTL, acquire, assert_error, assert_refused, assert_took, client, lease, loss,
-    loss_by_renewal, ms, once, release, request, start, take, to, token, until, within,
+    SOON, TTL, acquire, all_free, all_voted, assert_error, assert_refused, assert_took, break_lock,
+    client, inspect, lease, loss, loss_by_renewal, ms, once, release, request, start, take, to,
+    token, until, within,
 };
-use crate::support::{is_kind, waiting};
+use crate::support::{admin, is_kind, waiting};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_majority_nothing_is_granted() {
@@ -68,8 +68,7 @@ async fn no_client_waits_for_frozen_nodes() {
         "granted after {taken:?}, refused after {refused:?}, released after {released:?}"
     );
     // Requests on their way to the frozen nodes leave nothing there.
-    let is_free = || nodes.iter().all(|node| holders(node, "a") == 0);
-    until("nothing is left", is_free).await;
+    all_free(&nodes, "a").await;
     assert!(locks.shutdown(SOON).await, "background work does not end");
 }
 
@@ -80,8 +79,7 @@ async fn a_wait_that_ends_in_silence_is_no_contention() {
     let proxies = nodes.faults.proxies();
     let holder = nodes.client().await;
     let guard = take(&holder, "a").await;
-    let has_it = |node| holders(nodes.server(node), "a") == 1;
-    until("all nodes have voted", || (0..3).all(has_it)).await;
+    all_voted(&nodes.servers, "a").await;
     // An attempt that has no result when the wait ends, and long after that.
     let ports = proxies.iter().map(|proxy| proxy.port());
     let locks = open(config(ports, SOON * 4)).await;
@@ -89,14 +87,14 @@ async fn a_wait_that_ends_in_silence_is_no_contention() {
     let next = waiting(&locks, within(request("a"), SOON));
     // The one before has found the lock held.
     until("another attempt", || asked.count() > 1).await;
-    (0..3).for_each(|node| nodes.server(node).stop());
+    nodes.servers.iter().for_each(|node| node.stop());
     let ended = next.await.expect("no panic");
-    (0..3).for_each(|node| nodes.server(node).resume());
+    nodes.servers.iter().for_each(|node| node.resume());
     let error = ended.expect_err("two holders");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.is_outcome_unknown(), "{error}");
     drop(guard);
-    until("nothing is left", || !(0..3).any(has_it)).await;
+    all_free(&nodes.servers, "a").await;
 }
 
 /// They may have forwarded the request.
@@ -111,8 +109,7 @@ async fn votes_behind_proxies_that_got_no_reply_are_withdrawn() {
     let long = request("a").with_ttl(SOON * 12);
     let error = assert_refused(&*locks, long, ErrorKind::Unavailable).await;
     assert!(error.is_outcome_unknown(), "{error}");
-    let is_free = || (0..3).all(|node| holders(nodes.server(node), "a") == 0);
-    until("the votes are withdrawn", is_free).await;
+    all_free(&nodes.servers, "a").await;
 }
 
 /// The first attempt finds another client's lock on one node, and waits for the two frozen nodes. Its
@@ -206,14 +203,12 @@ async fn an_operator_sees_and_breaks_what_a_majority_has() {
     let other = client(&nodes).await;
     nodes[0].kill();
     nodes[1].kill();
-    let admin: &dyn LockAdmin = other.admin().expect("it has one");
-    let shown = admin.inspect(guard.key()).await.expect("it answers");
-    let shown = shown.expect("it is held");
+    let shown = inspect(&other, "a").await;
     assert_eq!(shown.holders[0].token, guard.fencing_token());
-    let broken = admin.break_lock(guard.key(), "a test").await;
-    assert!(broken.expect("it answers").is_some());
+    break_lock(&other, "a").await;
     assert_eq!(loss(&guard).await, LostReason::Broken);
     nodes[2].kill();
+    let admin = admin(&other);
     let error = admin.inspect(guard.key()).await.expect_err("two of five");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let error = admin.list("").await.expect_err("two of five");

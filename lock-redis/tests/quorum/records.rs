@@ -3,10 +3,11 @@
 use lock_testkit::harness::Harness;
 use lock_testkit::proxy::{Fate, Then};
 use polylock_core::admin::Record;
-use polylock_core::{DistributedLock, ErrorKind, FencingToken, LockKey};
+use polylock_core::{ErrorKind, FencingToken};
 
 use super::nodes::Nodes;
 use super::support::{SOON, client, start};
+use crate::support::{admin, key};
 
 const AT: &str = "{a}:record";
 
@@ -14,8 +15,7 @@ const AT: &str = "{a}:record";
 async fn every_majority_shows_the_record_that_was_stored_last() {
     let nodes = start(3);
     let locks = client(&nodes).await;
-    let (admin, key) = (locks.admin().expect("it has one"), LockKey::new("a"));
-    let key = key.expect("it is a key");
+    let (admin, key) = (admin(&locks), key("a"));
     let record = |token, text: &str| Record::new(FencingToken::new(token), text);
     let write = async |record| admin.write_record(&key, &record, SOON * 6).await;
     let [first, second] = ["first", "second"].map(|text| record(5, text));
@@ -52,10 +52,9 @@ async fn every_majority_shows_the_record_that_was_stored_last() {
 async fn a_record_is_stored_above_a_version_that_few_nodes_have() {
     let nodes = Nodes::behind_proxies(3);
     let locks = nodes.client().await;
-    let (admin, key) = (locks.admin().expect("it has one"), LockKey::new("a"));
-    let key = key.expect("it is a key");
+    let (admin, key) = (admin(&locks), key("a"));
     let ahead = format!("{:020}|{:020}|first", 5, u64::MAX / 2);
-    nodes.server(0).command(&["SET", AT, &ahead]);
+    nodes.servers[0].command(&["SET", AT, &ahead]);
     let proxy = &nodes.faults.proxies()[0];
     let planned = proxy.plan(|command| command.is("GET"), Fate::LostReply(Then::Cut));
     let second = Record::new(FencingToken::new(5), "second");

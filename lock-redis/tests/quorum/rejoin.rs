@@ -9,9 +9,9 @@ use polylock_core::layers::LocalQueue;
 use polylock_core::{DistributedLock, ErrorKind, LostReason};
 use tokio::time::Instant;
 
-use super::nodes::{PATIENT, config, holders, open};
+use super::nodes::{PATIENT, config, holders, open, open_with_delay};
 use super::support::{
-    SOON, TTL, acquire, all_voted, assert_error, assert_refused, assert_took, lease,
+    SOON, TTL, acquire, all_free, all_voted, assert_error, assert_refused, assert_took, lease,
     loss_by_renewal, ms, once, release, request, start, stays_held, take, to, token, until, within,
 };
 use crate::support::waiting;
@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Clients of this ensemble take no votes of nodes that are younger than the delay.
 async fn careful(nodes: &RedisNodes) -> Arc<polylock_redis::Redlock> {
-    open(to(nodes).with_rejoin_delay(DELAY).expect("it is in range")).await
+    open_with_delay(to(nodes), DELAY).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,9 +46,7 @@ async fn an_ensemble_that_has_just_started_is_waited_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_for_nodes_that_do_not_vote_yet_says_for_how_long() {
     let nodes = start(3);
-    let delayed = to(&nodes).with_rejoin_delay(TIMEOUT * 60);
-    let locks = open(delayed.expect("it is in range")).await;
-    let queue = LocalQueue::new(locks);
+    let queue = LocalQueue::new(open_with_delay(to(&nodes), TIMEOUT * 60).await);
     let short = within(request("a"), ms(300));
     let mut says = String::new();
     // On a busy machine a wait may end before the first replies.
@@ -156,8 +154,7 @@ async fn a_user_without_the_key_for_ages_waits_by_itself() {
     let nodes = RedisNodes::start(3, &RedisOptions::new().with_user("locks", rules));
     let old = careful(&nodes).await;
     grown_up(&nodes).await;
-    let config = to(&nodes).with_login("locks", "secret");
-    let locks = open(config.with_rejoin_delay(DELAY).expect("it is in range")).await;
+    let locks = open_with_delay(to(&nodes).with_login("locks", "secret"), DELAY).await;
     let began = Instant::now();
     assert_refused(&locks, request("a"), ErrorKind::Unavailable).await;
     let guard = acquire(&locks, &within(request("a"), TIMEOUT)).await;
@@ -213,7 +210,7 @@ async fn voters_that_forget_and_are_late_ask_the_one_that_remembers() {
         all_voted(&nodes, "a").await;
         if !still_held {
             release(guard).await;
-            until("no node has it", || all_released(&nodes)).await;
+            all_free(&nodes, "a").await;
         }
         for node in nodes.iter() {
             node.set_clock_offset(-3_600);
@@ -274,7 +271,7 @@ async fn a_node_that_rejoins_tells_the_token_that_it_remembers() {
     let last = token(&guard);
     all_voted(&nodes, "a").await;
     release(guard).await;
-    until("no node has it", || all_released(&nodes)).await;
+    all_free(&nodes, "a").await;
     assert!(locks.shutdown(SOON).await);
     drop(locks);
     for node in nodes.iter() {
@@ -298,10 +295,6 @@ async fn a_node_that_rejoins_tells_the_token_that_it_remembers() {
     assert_eq!(holders(&nodes[2], "a"), 0, "it votes already");
     assert!(token(&next) > last, "{} after {last}", token(&next));
     release(next).await;
-}
-
-fn all_released(nodes: &[RedisServer]) -> bool {
-    nodes.iter().all(|node| holders(node, "a") == 0)
 }
 
 /// Why there is a delay: without one, the same history has two holders.
@@ -366,8 +359,7 @@ async fn a_user_without_info_is_denied() {
     let rules = "on >secret ~* &* +@all -info";
     let nodes = RedisNodes::start(3, &RedisOptions::new().with_user("locks", rules));
     let config = to(&nodes).with_login("locks", "secret");
-    let delayed = config.clone().with_rejoin_delay(DELAY);
-    let locks = open(delayed.expect("it is in range")).await;
+    let locks = open_with_delay(config.clone(), DELAY).await;
     let _error = assert_error(&locks, &within(request("a"), TIMEOUT), ErrorKind::Denied).await;
     // Without a delay the right is not needed.
     release(take(&*open(config).await, "a").await).await;

@@ -5,9 +5,10 @@ use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LockGuard, LostR
 use polylock_redis::Redlock;
 use tokio::time::Instant;
 
-use super::nodes::{config, holders, open};
+use super::nodes::{config, holders, open, open_with_delay};
 use super::support::{
-    SOON, TTL, all_voted, client, loss, ms, request, start, stays_held, to, within,
+    SOON, TTL, all_voted, break_lock, client, loss, ms, request, start, stays_held, take, to,
+    within,
 };
 
 /// Locks that all nodes have, and that are renewed together.
@@ -18,8 +19,7 @@ async fn take_all<const N: usize>(
 ) -> [LockGuard; N] {
     let mut guards = Vec::new();
     for name in names {
-        let guard = locks.acquire(&within(request(name), SOON)).await;
-        guards.push(guard.expect("it is free"));
+        guards.push(take(locks, name).await);
     }
     for name in names {
         all_voted(nodes, name).await;
@@ -53,8 +53,7 @@ async fn an_extension_is_no_longer_than_a_restarted_node_stays_out() {
     let nodes = start(3);
     let ports = nodes.iter().map(|node| node.port());
     let delay = TTL * 4;
-    let config = config(ports, ms(250)).with_rejoin_delay(delay);
-    let locks = open(config.expect("it is in range")).await;
+    let locks = open_with_delay(config(ports, ms(250)), delay).await;
     let guard = acquire_on_all(&nodes, &locks, &within(request("a"), TTL * 30)).await;
     let error = guard.renew_for(delay + ms(1)).await;
     let error = error.expect_err("a node would vote for another holder");
@@ -86,9 +85,7 @@ async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
     let began = Instant::now();
     nodes[0].stop();
     delete(&nodes, &[1, 2], &["a", "b", "c", "d"]);
-    let admin = operator.admin().expect("it has one");
-    let answer = admin.break_lock(broken.key(), "a test").await;
-    assert!(answer.expect("two of three answer").is_some());
+    break_lock(&operator, "broken").await;
 
     // A round without an answer would make the reason `Unreachable`, at the end of the lease.
     let reason = loss(&broken).await;

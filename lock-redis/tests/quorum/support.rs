@@ -8,8 +8,8 @@ use polylock_redis::{RedisConfig, Redlock};
 use super::nodes::{PATIENT, config, holders};
 
 pub(crate) use crate::support::{
-    SOON, acquire, assert_error, assert_took, loss, loss_by_renewal, ms, release, stays_held,
-    token, until, within,
+    SOON, acquire, assert_error, assert_took, break_lock, inspect, loss, loss_by_renewal, ms,
+    release, stays_held, token, until, within,
 };
 
 /// A lease that a busy machine renews in time.
@@ -47,6 +47,12 @@ pub(crate) fn once(request: AcquireRequest) -> AcquireRequest {
 pub(crate) async fn all_voted(nodes: &[RedisServer], name: &str) {
     let has_it = |node: &RedisServer| holders(node, name) == 1;
     until("all nodes have voted", || nodes.iter().all(has_it)).await;
+}
+
+/// Waits until no node has a lock.
+pub(crate) async fn all_free(nodes: &[RedisServer], name: &str) {
+    let is_free = |node: &RedisServer| holders(node, name) == 0;
+    until("no node has it", || nodes.iter().all(is_free)).await;
 }
 
 /// Makes one attempt, which is refused.

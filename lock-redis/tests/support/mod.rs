@@ -138,7 +138,7 @@ pub(crate) async fn assert_replaced(first: LockGuard, second: LockGuard) {
 }
 
 /// Waits until a client has nothing more to do.
-pub(crate) async fn idle(locks: &dyn DistributedLock) {
+pub(crate) async fn idle(locks: &Redis) {
     let is_idle = locks.shutdown(SOON * 2).await;
     assert!(is_idle, "background work does not end");
 }

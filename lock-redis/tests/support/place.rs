@@ -149,7 +149,7 @@ impl Place {
     /// Waits until the clients have nothing more to do, and asserts that nothing is left of a lock.
     pub(crate) async fn assert_nothing_left(&self, clients: &[&Arc<Redis>], name: &str) {
         for client in clients {
-            idle(*client).await;
+            idle(client).await;
         }
         let remains = self.remains(name);
         assert!(remains.is_empty(), "{remains:?}");
