@@ -134,6 +134,7 @@ mod tests {
     #[test]
     fn what_is_not_for_us_is_dropped() {
         let notifications = Arc::new(GrantNotifications::default());
+        let listening = notifications.listen(id());
         for payload in [
             &b"\xff\xfe"[..],
             b"",
@@ -141,10 +142,15 @@ mod tests {
             b"0001|1|1",
             b"000102030405060708090a0b0c0d0e0f|1|-1",
             b"000102030405060708090a0b0c0d0e0f|1|1|1",
-            b"000102030405060708090a0b0c0d0e0f|1|1",
+            b"100102030405060708090a0b0c0d0e0f|1|1",
         ] {
             notifications.deliver(payload);
+            let is_told = listening.events.has_changed();
+            assert!(!is_told.expect("it listens"), "{payload:?}");
         }
+        drop(listening);
+        notifications.deliver(format!("{ID}|1|1").as_bytes());
+        assert_eq!(locked(&notifications.0).len(), 0);
     }
 
     #[test]

@@ -226,6 +226,10 @@ async fn a_downgrade_needs_a_majority() {
     let other = acquire(&locks, &within(reader, SOON)).await;
     release(other).await;
     release(guard).await;
+    let mut guard = take(&locks, "a").await;
+    nodes[1].kill();
+    let downgraded = guard.downgrade().await;
+    downgraded.expect_err("one of three answers");
 }
 
 #[tokio::test(flavor = "multi_thread")]
