@@ -9,15 +9,14 @@ use polylock_core::{DistributedLock, ErrorKind};
 use polylock_etcd::Etcd;
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, assert_error, config, is_creation,
-    is_release, ms, open, release, request, until, waiting,
+    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, assert_error, client, config,
+    is_creation, is_release, long, ms, open, release, request, until, waiting,
 };
 
 /// A server with a user who may use the locks of one prefix.
 async fn secured(options: EtcdOptions) -> EtcdServer {
     let server = EtcdServer::start(options);
-    let url = format!("http://{}", server.address());
-    let mut root = Client::connect([url], None).await.expect("it connects");
+    let mut root = client(&server).await;
     root.role_add("locks").await.expect("it is added");
     let permission = Permission::read_write("locks/").with_prefix();
     let granted = root.role_grant_permission("locks", permission).await;
@@ -107,9 +106,7 @@ async fn locks_are_kept_while_authentication_is_disabled() {
     let server = secured(EtcdOptions::default()).await;
     let ours = config(&[server.port()], "locks").with_login("orders", "s3cret");
     let locks = open(ours.clone()).await;
-    // Longer than the test takes.
-    let long = request("a").with_ttl(SOON * 6);
-    let guard = locks.acquire(&long).await.expect("it is free");
+    let guard = locks.acquire(&long("a")).await.expect("it is free");
 
     let disabled = administrator(&server).await.auth_disable().await;
     disabled.expect("it is disabled");
@@ -120,9 +117,8 @@ async fn locks_are_kept_while_authentication_is_disabled() {
     release(acquire(&locks, "b").await).await;
     release(acquire(&*open(ours).await, "b").await).await;
 
-    let url = format!("http://{}", server.address());
-    let mut anyone = Client::connect([url], None).await.expect("it connects");
-    anyone.auth_enable().await.expect("it is enabled");
+    let enabled = client(&server).await.auth_enable().await;
+    enabled.expect("it is enabled");
     until("the lock is renewed with the login", async || {
         guard.renew().await.is_ok()
     })
@@ -147,7 +143,7 @@ async fn an_acquisition_whose_retry_is_refused_has_an_unknown_outcome() {
     // The retries last until the user has lost its rights.
     let locks = open(behind.with_timeout(SOON * 2).expect("it is in range")).await;
     place.counter().hold(is_creation);
-    let waiter = waiting(&locks, request("a").with_ttl(SOON * 6));
+    let waiter = waiting(&locks, long("a"));
     place.held().await;
     place.counter().set_reachable(Reachable::Cut);
     revoke(&server).await;
@@ -164,9 +160,8 @@ async fn a_release_whose_retry_is_refused_has_an_unknown_outcome() {
     let place = Place::of(&server).await;
     let behind = config(&[place.counter().port()], "locks").with_login("orders", "s3cret");
     let locks = open(behind).await;
-    // Longer than the test waits for the retries to end.
-    let long = request("a").with_ttl(SOON * 6);
-    let guard = locks.acquire(&long).await.expect("it is free");
+    // The retries end while its lease lasts.
+    let guard = locks.acquire(&long("a")).await.expect("it is free");
     place.counter().hold(is_release);
     let released = tokio::spawn(guard.release());
     place.held().await;

@@ -17,8 +17,8 @@ use polylock_etcd::{Etcd, EtcdConfig};
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, assert_error, config, granted, is_creation,
-    is_grant, is_read, is_renewal, is_revocation, is_watch, is_write, key, loss, ms, open, permits,
-    release, renewed, request, token, until, waiting,
+    is_grant, is_read, is_renewal, is_revocation, is_watch, is_write, long, loss, ms, open,
+    permits, release, renewed, request, token, until, waiting,
 };
 
 /// A server that restarts keeps the locks that last for long enough, and tokens grow over it.
@@ -48,7 +48,7 @@ async fn a_waiter_survives_a_compaction() {
     let guard = acquire(&*place.client().await, "a").await;
     place.counter().hold(is_watch);
     // It lists again of itself after a third of its ttl, which is later than the test waits.
-    let waiter = waiting(&locks, request("a").with_ttl(SOON * 6));
+    let waiter = waiting(&locks, long("a"));
     place.held().await;
     let mut client = place.tree().client();
     let mut revision = 0;
@@ -222,7 +222,7 @@ async fn an_acquisition_dropped_in_an_outage_leaves_no_key() {
         tokio::time::sleep(ms(100)).await;
         place.proxy().resume(direction);
         until(&format!("no key is left: {then}"), async || {
-            locks.shutdown(SOON).await && place.tree().line(&key("a")).await.is_empty()
+            locks.shutdown(SOON).await && place.tree().line("a").await.is_empty()
         })
         .await;
         place.assert_nothing_left(&[&locks], "a").await;
@@ -242,7 +242,7 @@ async fn a_downgrade_that_is_lost_happens_once() {
         (guard, done)
     });
     until("the key is that of a reader", async || {
-        place.tree().line(&key("a")).await[0].contains("=shared&")
+        place.tree().line("a").await[0].contains("=shared&")
     })
     .await;
     place.proxy().cut();
@@ -270,7 +270,7 @@ async fn a_downgrade_that_is_refused_may_come_with_a_renewal() {
     assert!(error.is_outcome_unknown(), "{error}");
     place.counter().make_space();
     guard.renew_for(SOON * 12).await.expect("it is extended");
-    assert!(place.tree().line(&key("a")).await[0].contains("=shared&"));
+    assert!(place.tree().line("a").await[0].contains("=shared&"));
     release(guard).await;
     release(first).await;
 }
@@ -284,9 +284,7 @@ async fn a_downgrade_without_its_key_is_a_loss_although_the_database_is_full() {
     let mut guard = locks.acquire(&long("a")).await.expect("it is free");
     place.counter().fill(is_write);
     first.downgrade().await.expect("it reaches the quota");
-    let path = place.tree().paths(&key("a")).await.remove(0);
-    let deleted = place.tree().client().delete(path, None).await;
-    assert_eq!(deleted.expect("it answers").deleted(), 1);
+    place.tree().delete("a", 0).await;
     let error = guard.downgrade().await.expect_err("its key is gone");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     release(first).await;
@@ -359,7 +357,7 @@ async fn an_adoption_whose_reply_comes_after_its_retry_is_kept() {
     assert!(locks.shutdown(SOON).await, "the first attempt does not end");
     let revoked = place.counter().seen(is_revocation);
     assert!(revoked >= 1, "no lease of an earlier attempt is revoked");
-    assert_eq!(place.tree().line(&key("a")).await.len(), 1, "it is free");
+    assert_eq!(place.tree().line("a").await.len(), 1, "it is free");
     let attempt = request("a").with_wait(Wait::Never);
     assert_error(&*holder, &attempt, ErrorKind::Contended).await;
     release(guard).await;
@@ -377,15 +375,12 @@ async fn a_renewal_whose_reply_comes_after_a_late_adoption_is_kept() {
     // One attempt has a third of the ttl, and its write goes on after that.
     let guard = locks.acquire(&AcquireRequest::adopting(&ticket)).await;
     let guard = guard.expect("the retry adopts it");
-    let former = place.tree().leases(&key("a")).await;
+    let former = place.tree().leases("a").await;
     // A renewal has a fifth of the ttl.
     let late = Fault::LateReply(ms(400));
     place.counter().plan(Request::Adopt, late);
     let cross = async {
-        until("the lock is moved", async || {
-            place.tree().leases(&key("a")).await != former
-        })
-        .await;
+        place.moved("a", &former).await;
         place.counter().pass();
     };
     let extension = guard.renew_for(Duration::from_secs(300));
@@ -393,7 +388,7 @@ async fn a_renewal_whose_reply_comes_after_a_late_adoption_is_kept() {
     // On a busy machine it has no reply in its time, and the engine renews the lock later.
     drop(extended);
     assert!(locks.shutdown(SOON).await, "the first attempt does not end");
-    assert_eq!(place.tree().line(&key("a")).await.len(), 1, "it is free");
+    assert_eq!(place.tree().line("a").await.len(), 1, "it is free");
     release(guard).await;
 }
 
@@ -422,9 +417,7 @@ async fn a_waiter_whose_key_is_deleted_goes_to_the_end_of_the_queue() {
     let guard = acquire(&locks, "a").await;
     let first = place.waiter(&locks, request("a")).await;
     let second = place.waiter(&locks, request("a")).await;
-    let path = place.tree().paths(&key("a")).await.remove(1);
-    let deleted = place.tree().client().delete(path, None).await;
-    assert_eq!(deleted.expect("it answers").deleted(), 1);
+    place.tree().delete("a", 1).await;
     place.contenders("a", 3).await;
     release(guard).await;
     let second = granted(second).await;
@@ -524,9 +517,7 @@ async fn a_key_that_is_created_again_is_not_the_lock() {
     release(acquire(&locks, "warm").await).await;
     place.counter().hold(is_creation);
     let guard = acquire(&locks, "a").await;
-    let path = place.tree().paths(&key("a")).await.remove(0);
-    let deleted = place.tree().client().delete(path, None).await;
-    assert_eq!(deleted.expect("it answers").deleted(), 1);
+    place.tree().delete("a", 0).await;
     place.counter().pass();
     place.contenders("a", 1).await;
     let reason = loss(&guard).await;
@@ -549,11 +540,10 @@ async fn a_waiter_whose_key_is_created_again_has_a_larger_token_than_those_befor
     // It lists the queue once it hears of the deletion.
     place.counter().hold(is_read);
     let tree = place.tree();
-    let (mut paths, mut values) = (tree.paths(&key("a")).await, tree.line(&key("a")).await);
+    let (mut paths, mut values) = (tree.paths("a").await, tree.line("a").await);
     let (path, value) = (paths.remove(1), values.remove(1));
-    let lease = tree.leases(&key("a")).await[1];
-    let deleted = tree.client().delete(path.clone(), None).await;
-    assert_eq!(deleted.expect("it answers").deleted(), 1);
+    let lease = tree.leases("a").await[1];
+    tree.delete("a", 1).await;
     place.held().await;
     let next = place.waiter(&locks, request("a")).await;
     // As a request does that was sent earlier.
@@ -605,10 +595,8 @@ async fn a_key_whose_creation_reaches_the_quota_is_not_left() {
     // No request may still arrive, and the locks keep the lease of etcd that they share.
     place.counter().make_space();
     let next = locks.acquire(&long("b")).await.expect("it is free");
-    assert_eq!(
-        place.tree().leases(&key("b")).await,
-        place.tree().leases(&key("kept")).await
-    );
+    let lease = place.tree().leases("kept").await;
+    assert_eq!(place.tree().leases("b").await, lease);
     release(next).await;
     release(kept).await;
 }
@@ -645,10 +633,8 @@ async fn an_acquisition_at_a_full_database_costs_no_held_lock() {
     let place = Place::new().await;
     let locks = place.counted().await;
     let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
-    assert_eq!(
-        place.tree().leases(&key("left")).await,
-        place.tree().leases(&key("kept")).await
-    );
+    let lease = place.tree().leases("kept").await;
+    assert_eq!(place.tree().leases("left").await, lease);
     place.counter().fill(is_grant);
     // Its neighbor has to move to another lease.
     left.abandon();
@@ -721,11 +707,6 @@ async fn locks_that_a_full_database_refuses_a_lease_are_refused_together() {
     for guard in guards {
         release(guard).await;
     }
-}
-
-/// Its lease outlasts the test without a renewal.
-fn long(name: &str) -> AcquireRequest {
-    request(name).with_ttl(SOON * 6)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use etcd_client::Client;
 use lock_testkit::network::Network;
 use polylock_core::{DistributedLock, ErrorKind, LostReason, Wait};
 use polylock_etcd::EtcdConfig;
 use tokio::time::timeout;
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, acquire, assert_error, config, granted, is_grant, loss,
-    ms, open, release, request, token, until, waiting,
+    EtcdOptions, EtcdServer, Place, SOON, acquire, assert_error, client, config, granted, is_grant,
+    loss, ms, open, release, request, token, until, waiting,
 };
 
 /// A replaced leader acknowledges keep-alives until it notices; that extends no lock for longer than
@@ -155,9 +154,4 @@ async fn status(server: &EtcdServer) -> Option<(u64, u64)> {
         Some((status.leader(), own))
     };
     timeout(ms(1_000), asked).await.ok().flatten()
-}
-
-async fn client(server: &EtcdServer) -> Client {
-    let url = format!("http://{}", server.address());
-    Client::connect([url], None).await.expect("it is a URL")
 }

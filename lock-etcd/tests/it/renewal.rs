@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, granted, is_grant, is_renewal,
-    is_revocation, is_write, key, loss, ms, release, renewed, request, until,
+    is_revocation, is_write, key, long, loss, ms, release, renewed, request, until,
 };
 
 /// All locks of one ttl are attached to one lease of etcd, and cost one read and one keep-alive at a time.
@@ -27,7 +27,7 @@ async fn locks_of_one_ttl_are_renewed_together() {
     }
     let mut leases = std::collections::BTreeSet::new();
     for n in 0..40 {
-        leases.extend(place.tree().leases(&key(&format!("a{n}"))).await);
+        leases.extend(place.tree().leases(&format!("a{n}")).await);
     }
     let before = place.count(Request::Renew);
     tokio::time::sleep(TTL).await;
@@ -74,8 +74,7 @@ async fn renewals_that_wait_for_a_keep_alive_share_one() {
     let locks = place.counted().await;
     let mut guards = Vec::new();
     for n in 0..40 {
-        // The engine renews none of them meanwhile.
-        let long = request(&format!("a{n}")).with_ttl(SOON * 6);
+        let long = long(&format!("a{n}"));
         guards.push(locks.acquire(&long).await.expect("it is free"));
     }
     let before = keep_alives(&server).await;
@@ -115,14 +114,10 @@ async fn an_abandoned_lock_ends_and_its_neighbors_stay() {
     let place = Place::new().await;
     let locks = place.client().await;
     let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
-    assert_eq!(
-        place.tree().leases(&key("left")).await,
-        place.tree().leases(&key("kept")).await
-    );
+    let lease = place.tree().leases("kept").await;
+    assert_eq!(place.tree().leases("left").await, lease);
     left.abandon();
-    let other = place.client().await;
-    let next = other.acquire(&request("left")).await;
-    release(next.expect("it has ended")).await;
+    release(acquire(&*place.client().await, "left").await).await;
     tokio::time::sleep(TTL * 2).await;
     release(kept).await;
 }
@@ -135,8 +130,7 @@ async fn an_abandoned_lock_whose_signal_is_kept_ends_beside_one_that_is_renewed(
     let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
     let _signal = left.lost();
     left.abandon();
-    let next = place.client().await.acquire(&request("left")).await;
-    release(next.expect("it has ended")).await;
+    release(acquire(&*place.client().await, "left").await).await;
     release(kept).await;
 }
 
@@ -145,12 +139,10 @@ async fn an_abandoned_lock_whose_signal_is_kept_ends_beside_one_that_is_renewed(
 async fn a_release_under_way_moves_no_other_lock() {
     let place = Place::new().await;
     let locks = place.counted().await;
-    // The engine renews none of them meanwhile.
-    let long = |name: &str| request(name).with_ttl(SOON * 6);
     let kept = locks.acquire(&long("kept")).await.expect("it is free");
     let mut left = locks.acquire(&long("left")).await.expect("it is free");
-    let former = place.tree().leases(&key("kept")).await;
-    assert_eq!(place.tree().leases(&key("left")).await, former);
+    let former = place.tree().leases("kept").await;
+    assert_eq!(place.tree().leases("left").await, former);
     place.counter().hold(is_write);
     tokio::select! {
         downgraded = left.downgrade() => panic!("not held up: {downgraded:?}"),
@@ -164,7 +156,7 @@ async fn a_release_under_way_moves_no_other_lock() {
     let (released, ()) = tokio::join!(left.release(), renew);
     // On a busy machine, it may be late.
     drop(released);
-    assert_eq!(place.tree().leases(&key("kept")).await, former);
+    assert_eq!(place.tree().leases("kept").await, former);
     release(kept).await;
 }
 
@@ -173,21 +165,16 @@ async fn a_release_under_way_moves_no_other_lock() {
 async fn a_lock_that_is_kept_for_its_min_hold_moves_no_other() {
     let place = Place::new().await;
     let locks = place.client().await;
-    // The engine renews none of them meanwhile.
-    let long = |name: &str| request(name).with_ttl(SOON * 6);
     let kept = locks.acquire(&long("kept")).await.expect("it is free");
     let short = long("short").with_min_hold(SOON * 2);
     let short = locks.acquire(&short).await.expect("it is free");
-    let former = place.tree().leases(&key("kept")).await;
-    assert_eq!(place.tree().leases(&key("short")).await, former);
+    let former = place.tree().leases("kept").await;
+    assert_eq!(place.tree().leases("short").await, former);
     // If the last renewal had no reply in its time, it is repeated.
     drop(short.release().await);
-    until("the lock has a lease of its own", async || {
-        place.tree().leases(&key("short")).await != former
-    })
-    .await;
+    place.moved("short", &former).await;
     renewed(&kept).await;
-    assert_eq!(place.tree().leases(&key("kept")).await, former);
+    assert_eq!(place.tree().leases("kept").await, former);
     release(kept).await;
 }
 
@@ -200,8 +187,7 @@ async fn a_lock_that_is_held_for_too_long_ends_beside_one_that_is_renewed() {
     let long = request("long").with_max_hold(Duration::from_millis(500));
     let long = locks.acquire(&long).await.expect("it is free");
     assert_eq!(loss(&long).await, LostReason::MaxHold);
-    let next = place.client().await.acquire(&request("long")).await;
-    release(next.expect("it has ended")).await;
+    release(acquire(&*place.client().await, "long").await).await;
     drop(long);
     release(kept).await;
 }
@@ -215,9 +201,7 @@ async fn a_lock_that_is_not_renewed_ends_beside_one_that_is() {
     let manual = request("manual").with_renewal(Renewal::Manual);
     let manual = locks.acquire(&manual).await.expect("it is free");
     assert_eq!(loss(&manual).await, LostReason::Expired);
-    let other = place.client().await;
-    let next = other.acquire(&request("manual")).await;
-    release(next.expect("it has ended")).await;
+    release(acquire(&*place.client().await, "manual").await).await;
     release(kept).await;
 }
 
@@ -228,7 +212,7 @@ async fn a_revoked_lease_costs_its_locks_and_no_more() {
     let place = Place::new().await;
     let locks = place.client().await;
     let (one, two) = (acquire(&locks, "one").await, acquire(&locks, "two").await);
-    place.tree().end(&key("one")).await;
+    place.tree().end("one").await;
     // The lease is still known to the client when it is asked for another lock.
     release(acquire(&locks, "three").await).await;
     for guard in [one, two] {
@@ -247,12 +231,8 @@ async fn a_revoked_lease_costs_its_locks_and_no_more() {
 async fn a_loss_does_not_wait_for_its_reason() {
     let place = Place::new().await;
     let locks = place.counted().await;
-    // The engine does not renew it meanwhile.
-    let long = request("a").with_ttl(SOON * 6);
-    let guard = locks.acquire(&long).await.expect("it is free");
-    let path = place.tree().paths(&key("a")).await.remove(0);
-    let deleted = place.tree().client().delete(path, None).await;
-    assert_eq!(deleted.expect("it answers").deleted(), 1);
+    let guard = locks.acquire(&long("a")).await.expect("it is free");
+    place.tree().delete("a", 0).await;
     let is_question = |path: &str, _: Option<Request>| path.ends_with("/LeaseTimeToLive");
     place.counter().hold(is_question);
     until("the loss is reported", async || {
@@ -288,7 +268,7 @@ async fn an_administrator_cuts_no_renewal_that_crosses_its_own() {
     let manual = request("a").with_ttl(whole).with_renewal(Renewal::Manual);
     let guard = locks.acquire(&manual).await.expect("it is free");
     let (key, id) = (key("a"), guard.lease_id().expect("it has an id"));
-    let former = place.tree().leases(&key).await;
+    let former = place.tree().leases("a").await;
     place.counter().hold(is_write);
     // Of a lease that was just granted, a second less is left.
     let less = whole - Duration::from_secs(1);
@@ -300,7 +280,7 @@ async fn an_administrator_cuts_no_renewal_that_crosses_its_own() {
     };
     let (state, ()) = tokio::join!(renewal, cross);
     assert_eq!(state.expect("it answers"), LeaseState::Held);
-    let next = place.tree().leases(&key).await;
+    let next = place.tree().leases("a").await;
     assert_ne!(next, former, "the key is not moved");
     let known = place
         .tree()
@@ -339,7 +319,7 @@ async fn a_write_of_an_administrator_that_crosses_another_leaves_no_lease() {
     assert_eq!(renewed.expect("it answers"), LeaseState::Held);
     assert_eq!(crossed, LeaseState::Held);
     assert_eq!(revoked().await, 1);
-    assert!(place.tree().time_left(&key).await > 60);
+    assert!(place.tree().time_left("a").await > 60);
 
     place.counter().hold(|_, kind| kind == Some(Request::Adopt));
     let new = LeaseId::from_bytes([7; 16]);
@@ -348,7 +328,7 @@ async fn a_write_of_an_administrator_that_crosses_another_leaves_no_lease() {
     assert!(adopted.expect("it answers").is_some());
     assert_eq!(crossed, LeaseState::Held);
     assert_eq!(revoked().await, 2);
-    assert_eq!(place.tree().line(&key).await.len(), 1);
+    assert_eq!(place.tree().line("a").await.len(), 1);
 }
 
 /// A renewal that is under way while the lease is extended does not cut the extension, whichever of the two
@@ -371,7 +351,7 @@ async fn a_renewal_that_crosses_an_extension_does_not_cut_it() {
     let (renewed, extended) = tokio::join!(guard.renew(), extend);
     renewed.expect("it is renewed");
     extended.expect("it is extended");
-    assert!(place.tree().time_left(&key("a")).await > 200);
+    assert!(place.tree().time_left("a").await > 200);
     release(guard).await;
 
     let guard = locks.acquire(&long).await.expect("it is free");
@@ -387,7 +367,7 @@ async fn a_renewal_that_crosses_an_extension_does_not_cut_it() {
     let (extended, renewed) = tokio::join!(guard.renew_for(extension), renew);
     renewed.expect("it is renewed");
     extended.expect("it is extended");
-    assert!(place.tree().time_left(&key("a")).await > 200);
+    assert!(place.tree().time_left("a").await > 200);
     release(guard).await;
 }
 
@@ -397,12 +377,10 @@ async fn a_renewal_that_crosses_an_extension_does_not_cut_it() {
 async fn a_move_without_a_reply_is_made_once() {
     let place = Place::new().await;
     let locks = place.counted().await;
-    // The engine does not renew it meanwhile.
-    let long = |name: &str| request(name).with_ttl(SOON * 6);
     let left = locks.acquire(&long("left")).await.expect("it is free");
     let kept = locks.acquire(&long("kept")).await.expect("it is free");
-    let former = place.tree().leases(&key("kept")).await;
-    let path = place.tree().paths(&key("kept")).await.remove(0);
+    let former = place.tree().leases("kept").await;
+    let path = place.tree().paths("kept").await.remove(0);
     let written = async || {
         let found = place.tree().client().get(path.clone(), None).await;
         found.expect("it answers").kvs()[0].mod_revision()
@@ -412,10 +390,7 @@ async fn a_move_without_a_reply_is_made_once() {
     let error = kept.renew().await.expect_err("it has no reply");
     assert!(error.is_outcome_unknown(), "{error}");
     place.counter().pass();
-    until("the lock is moved", async || {
-        place.tree().leases(&key("kept")).await != former
-    })
-    .await;
+    place.moved("kept", &former).await;
     let revision = written().await;
     renewed(&kept).await;
     assert_eq!(written().await, revision, "it is moved again");
@@ -436,15 +411,15 @@ async fn a_downgrade_that_crosses_a_move_keeps_the_next_lease() {
         let (left, name) = (format!("left{round}"), format!("a{round}"));
         let neighbor = locks.acquire(&long(&left)).await.expect("it is free");
         let mut guard = locks.acquire(&long(&name)).await.expect("it is free");
-        let former = place.tree().leases(&key(&name)).await;
-        assert_eq!(place.tree().leases(&key(&left)).await, former);
+        let former = place.tree().leases(&name).await;
+        assert_eq!(place.tree().leases(&left).await, former);
         place.counter().hold(is_grant);
         neighbor.abandon();
         place.held().await;
         let pass = async { place.counter().pass() };
         let (downgraded, ()) = tokio::join!(guard.downgrade(), pass);
         downgraded.expect("it is downgraded");
-        let has_moved = place.tree().leases(&key(&name)).await != former;
+        let has_moved = place.tree().leases(&name).await != former;
         release(guard).await;
         has_moved
     })
@@ -466,7 +441,7 @@ async fn an_extension_that_reaches_the_quota_is_kept() {
     let granted_early = tokio::time::timeout(ms(300), &mut waiter).await;
     assert!(granted_early.is_err() || !guard.is_held(), "two holders");
     extended.expect("it is extended");
-    assert!(place.tree().time_left(&key("a")).await > 200);
+    assert!(place.tree().time_left("a").await > 200);
     release(guard).await;
     release(granted(waiter).await).await;
 }
@@ -481,9 +456,9 @@ async fn a_waiter_whose_key_ends_with_that_of_the_holder_is_not_granted_the_lock
         let name = format!("a{round}");
         let _guard = acquire(&locks, &name).await;
         let waiter = place.waiter(&locks, request(&name)).await;
-        place.tree().end(&key(&name)).await;
+        place.tree().end(&name).await;
         let next = granted(waiter).await;
-        let paths = place.tree().paths(&key(&name)).await;
+        let paths = place.tree().paths(&name).await;
         let id = next.lease_id().expect("it has an id").to_hex();
         assert!(paths[0].ends_with(id.as_bytes()), "{id} holds no key");
         release(next).await;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use polylock_core::admin::Record;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{DistributedLock, FencingToken, LockGuard, Mode, Renewal};
+use polylock_core::{DistributedLock, FencingToken, LockGuard, Mode, Renewal, Result};
 use polylock_etcd::Etcd;
 use tokio::time::{Instant, timeout};
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, acquire, admin, granted, is_creation, is_grant, is_read,
-    is_revocation, key, permits, release, request, token, until, waiting,
+    is_revocation, key, long, ms, permits, release, request, token, until, waiting,
 };
 
 /// A free lock is two transactions: one creates the key and lists the line, one deletes it.
@@ -46,7 +46,7 @@ async fn a_hand_over_sends_nothing() {
     for _ in 0..255 {
         let (mut next, last) = (waiting(&queue, request("a")), token(&guard));
         tokio::task::yield_now().await;
-        drop(timeout(crate::support::ms(5), &mut next).await);
+        drop(timeout(ms(5), &mut next).await);
         release(guard).await;
         guard = granted(next).await;
         assert_eq!(token(&guard), last + 1);
@@ -58,7 +58,7 @@ async fn a_hand_over_sends_nothing() {
     // The tokens of the key are used up: the next one creates a key of its own.
     let last = token(&guard);
     let mut next = waiting(&queue, request("a"));
-    drop(timeout(crate::support::ms(50), &mut next).await);
+    drop(timeout(ms(50), &mut next).await);
     release(guard).await;
     let guard = granted(next).await;
     assert!(token(&guard) > last + 1);
@@ -71,16 +71,15 @@ async fn a_release_wakes_one_waiter() {
     let (holder, waiters) = (place.client().await, place.counted().await);
     let guard = acquire(&holder, "a").await;
     // They list again of themselves after a third of their ttl, which is later than the test waits.
-    let patient = request("a").with_ttl(SOON * 6);
     let mut waiting_for_it = Vec::new();
     for _ in 0..4 {
-        waiting_for_it.push(place.waiter(&waiters, patient.clone()).await);
+        waiting_for_it.push(place.waiter(&waiters, long("a")).await);
     }
-    let before = place.lists();
+    let before = place.counter().seen(is_read);
     release(guard).await;
     let mut next = granted(waiting_for_it.remove(0)).await;
     // Its watch tells all that it needs to know.
-    let lists = place.lists() - before;
+    let lists = place.counter().seen(is_read) - before;
     assert!(lists <= 2, "{lists} lists");
     for waiter in waiting_for_it {
         release(next).await;
@@ -94,7 +93,7 @@ async fn a_downgrade_wakes_readers() {
     let place = Place::new().await;
     let mut guard = acquire(&*place.client().await, "a").await;
     // It lists again of itself after a third of its ttl, which is later than the test waits.
-    let reader = request("a").with_mode(Mode::Shared).with_ttl(SOON * 6);
+    let reader = long("a").with_mode(Mode::Shared);
     let reader = place.waiter(&place.client().await, reader).await;
     guard.downgrade().await.expect("it is downgraded");
     let next = timeout(SOON, granted(reader)).await;
@@ -109,16 +108,16 @@ async fn a_permit_waiter_is_not_woken_by_those_behind_it() {
     let (locks, counted) = (place.client().await, place.counted().await);
     let guard = locks.acquire(&permit).await.expect("it is free");
     let first = place
-        .waiter(&counted, permit.clone().with_ttl(SOON * 6))
+        .waiter(&counted, long("a").with_mode(permits(1)))
         .await;
-    let lists = place.lists();
+    let lists = place.counter().seen(is_read);
     let mut others = Vec::new();
     for _ in 0..4 {
         others.push(place.waiter(&locks, permit.clone()).await);
     }
     release(guard).await;
     let mut next = granted(first).await;
-    assert_eq!(place.lists() - lists, 1);
+    assert_eq!(place.counter().seen(is_read) - lists, 1);
     for other in others {
         release(next).await;
         next = granted(other).await;
@@ -148,7 +147,7 @@ async fn a_permit_that_is_granted_by_a_retry_wakes_the_next_one() {
     let place = Place::new().await;
     let (locks, retried) = (place.client().await, place.counted().await);
     // They list again of themselves after a third of their ttl, which is later than the test waits.
-    let permit = request("a").with_mode(permits(2)).with_ttl(SOON * 6);
+    let permit = long("a").with_mode(permits(2));
     let one = locks.acquire(&permit).await.expect("it is free");
     let two = locks.acquire(&permit).await.expect("it is free");
     place.counter().plan(Request::Acquire, Fault::LostReply);
@@ -171,7 +170,7 @@ async fn permits_are_granted_one_after_the_other() {
     let place = Place::new().await;
     let locks = place.client().await;
     // They list again of themselves after a third of their ttl, which is later than the test waits.
-    let permit = request("a").with_mode(permits(2)).with_ttl(SOON * 6);
+    let permit = long("a").with_mode(permits(2));
     let mut held = Vec::new();
     for _ in 0..2 {
         held.push(locks.acquire(&permit).await.expect("it is free"));
@@ -183,12 +182,10 @@ async fn permits_are_granted_one_after_the_other() {
     for guard in held.drain(..) {
         release(guard).await;
     }
-    let first = timeout(SOON, granted(waiters.remove(0)))
-        .await
-        .expect("it is next");
-    let second = timeout(SOON, granted(waiters.remove(0)))
-        .await
-        .expect("it is woken by the first");
+    let first = timeout(SOON, granted(waiters.remove(0))).await;
+    let first = first.expect("it is next");
+    let second = timeout(SOON, granted(waiters.remove(0))).await;
+    let second = second.expect("it is woken by the first");
     assert!(token(&first) < token(&second));
     release(first).await;
     release(granted(waiters.remove(0)).await).await;
@@ -201,31 +198,33 @@ async fn a_record_has_one_lease() {
     let server = EtcdServer::start(EtcdOptions::default());
     let place = Place::of(&server).await;
     let locks = place.counted().await;
-    let grants = || place.counter().seen(is_grant);
-    let write = async |token: u64| {
-        let record = Record::new(FencingToken::new(token), format!("page {token}"));
-        let keep = Duration::from_secs(7 * 24 * 60 * 60);
-        let written = admin(&*locks).write_record(&key("a"), &record, keep).await;
-        written.expect("it answers")
-    };
     for token in 1..=10 {
-        assert!(write(token).await);
+        assert!(write(&locks, token).await.expect("it answers"));
     }
-    let before = grants();
-    assert!(!write(9).await, "a smaller token replaces no record");
-    assert_eq!(
-        grants(),
-        before,
-        "a record that is not written needs no lease"
-    );
+    let before = place.counter().seen(is_grant);
+    let is_written = write(&locks, 9).await.expect("it answers");
+    assert!(!is_written, "a smaller token replaces no record");
+    let grants = place.counter().seen(is_grant) - before;
+    assert_eq!(grants, 0, "a record that is not written needs no lease");
     until("the leases of former records are revoked", async || {
         let leases = place.tree().client().leases().await;
         leases.expect("it answers").leases().len() == 1
     })
     .await;
-    let stored = admin(&*locks).record(&key("a")).await;
+    assert_stored(&locks, 10).await;
+}
+
+/// Stores a record of the key `a` for a week.
+async fn write(locks: &Etcd, token: u64) -> Result<bool> {
+    let record = Record::new(FencingToken::new(token), format!("page {token}"));
+    let keep = Duration::from_secs(7 * 24 * 60 * 60);
+    admin(locks).write_record(&key("a"), &record, keep).await
+}
+
+async fn assert_stored(locks: &Etcd, token: u64) {
+    let stored = admin(locks).record(&key("a")).await;
     let stored = stored.expect("it answers").expect("it is stored");
-    assert_eq!(stored.token, FencingToken::new(10));
+    assert_eq!(stored.token, FencingToken::new(token));
 }
 
 /// A record whose write crosses that of another client leaves no lease, even if the next read fails.
@@ -234,17 +233,12 @@ async fn a_record_that_crosses_another_leaves_no_lease() {
     let place = Place::new().await;
     let (locks, counted) = (place.client().await, place.counted().await);
     let revocations = || place.counter().seen(is_revocation);
-    let write = async |locks: &Etcd, token: u64| {
-        let record = Record::new(FencingToken::new(token), format!("page {token}"));
-        let keep = Duration::from_secs(7 * 24 * 60 * 60);
-        admin(locks).write_record(&key("a"), &record, keep).await
-    };
     place
         .counter()
         .hold(|_, kind| kind == Some(Request::Record));
     let crossing = async {
         place.held().await;
-        let written = write(&*locks, 2).await;
+        let written = write(&locks, 2).await;
         assert!(written.expect("it answers"));
         // Reads are refused from here on.
         place.counter().fill(is_read);
@@ -252,12 +246,10 @@ async fn a_record_that_crosses_another_leaves_no_lease() {
         until("the lease is revoked", async || revocations() == 1).await;
         place.counter().make_space();
     };
-    let (written, ()) = tokio::join!(write(&*counted, 1), crossing);
+    let (written, ()) = tokio::join!(write(&counted, 1), crossing);
     // It has a time limit, in which the reads may have been refused.
     assert!(!written.unwrap_or_default(), "a smaller token replaces it");
-    let stored = admin(&*locks).record(&key("a")).await;
-    let stored = stored.expect("it answers").expect("it is stored");
-    assert_eq!(stored.token, FencingToken::new(2));
+    assert_stored(&locks, 2).await;
 }
 
 /// The lease of a record lasts for as long as the record is kept. Whether the record was written is not known, or

@@ -8,6 +8,7 @@ mod tree;
 use std::sync::Arc;
 use std::time::Duration;
 
+use etcd_client::Client;
 pub(crate) use lock_testkit::locks::{
     admin, assert_error, granted, key, ms, permits, release, renewed, token, until, waiting,
 };
@@ -32,6 +33,11 @@ pub(crate) fn request(name: &str) -> AcquireRequest {
     request.with_wait(Wait::AtMost(SOON * 2))
 }
 
+/// A request for a lock that is not renewed while the test lasts: its lease outlasts that.
+pub(crate) fn long(name: &str) -> AcquireRequest {
+    request(name).with_ttl(SOON * 6)
+}
+
 pub(crate) async fn open(config: EtcdConfig) -> Arc<Etcd> {
     let locks = Etcd::connect(config).await;
     Arc::new(locks.expect("it connects"))
@@ -39,6 +45,12 @@ pub(crate) async fn open(config: EtcdConfig) -> Arc<Etcd> {
 
 pub(crate) async fn acquire(locks: &Etcd, name: &str) -> LockGuard {
     lock_testkit::locks::acquire(locks, &request(name)).await
+}
+
+/// A client of one server, past the client under test.
+pub(crate) async fn client(server: &EtcdServer) -> Client {
+    let url = format!("http://{}", server.address());
+    Client::connect([url], None).await.expect("it connects")
 }
 
 /// How the holder loses the lock.

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::grpc_proxy::GrpcProxy;
 use super::store::prefix;
 use super::tree::Tree;
-use super::{EtcdServer, SOON, acquire, config, is_read, key, open, release, until, waiting};
+use super::{EtcdServer, SOON, acquire, config, open, release, until, waiting};
 
 /// A server, a prefix of its own and proxies before it: one that counts, and one that fails.
 #[derive(Debug)]
@@ -86,11 +86,6 @@ impl Place {
         self.ports[0]
     }
 
-    /// How often counted clients have listed a directory outside of a transaction.
-    pub(crate) fn lists(&self) -> usize {
-        self.counter.seen(is_read)
-    }
-
     /// The proxy that counts.
     pub(crate) fn counter(&self) -> &GrpcProxy {
         &self.counter
@@ -113,7 +108,7 @@ impl Place {
         request: AcquireRequest,
     ) -> JoinHandle<Result<LockGuard>> {
         let key = request.key().clone();
-        let before = self.tree.line(&key).await.len();
+        let before = self.tree.line(key.as_str()).await.len();
         let waiter = waiting(locks, request);
         self.contenders(key.as_str(), before + 1).await;
         waiter
@@ -122,8 +117,13 @@ impl Place {
     /// Waits until a lock has so many contenders, its holder included.
     pub(crate) async fn contenders(&self, name: &str, count: usize) {
         let what = format!("{name} has {count} contenders");
-        let key = key(name);
-        until(&what, async || self.tree.line(&key).await.len() == count).await;
+        until(&what, async || self.tree.line(name).await.len() == count).await;
+    }
+
+    /// Waits until a lock is attached to other leases of etcd than these.
+    pub(crate) async fn moved(&self, name: &str, former: &[i64]) {
+        let is_moved = async || self.tree.leases(name).await != former;
+        until(&format!("{name} is moved"), is_moved).await;
     }
 
     /// Once all requests are done, the lock has no key.
@@ -131,7 +131,7 @@ impl Place {
         for client in clients {
             assert!(client.shutdown(SOON).await, "background work does not end");
         }
-        assert_eq!(self.tree.line(&key(name)).await, [""; 0]);
+        assert_eq!(self.tree.line(name).await, [""; 0]);
         release(acquire(&*self.client().await, name).await).await;
     }
 }

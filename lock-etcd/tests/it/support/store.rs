@@ -88,7 +88,7 @@ impl Harness for Store {
     }
 
     async fn look(&self, key: &LockKey) -> Option<Look> {
-        Some(self.tree.look(key).await)
+        Some(self.tree.look(key.as_str()).await)
     }
 }
 
@@ -112,7 +112,7 @@ impl Faults for Store {
     }
 
     async fn end(&self, key: &LockKey) {
-        self.tree.end(key).await;
+        self.tree.end(key.as_str()).await;
     }
 
     fn duplicates(&self) -> bool {

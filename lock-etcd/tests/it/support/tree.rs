@@ -1,6 +1,5 @@
 use etcd_client::{Client, GetOptions, KeyValue, SortOrder, SortTarget};
 use lock_testkit::harness::Look;
-use polylock_core::LockKey;
 
 /// The keys below a prefix, past the client under test.
 #[derive(Clone)]
@@ -27,45 +26,56 @@ impl Tree {
 
     /// What the keys of the contenders of a lock begin with; the names of the tests need no escapes but
     /// for slashes.
-    pub(crate) fn directory(&self, key: &LockKey) -> String {
-        format!("{}/{}/", self.prefix, key.as_str().replace('/', "%2F"))
+    pub(crate) fn directory(&self, name: &str) -> String {
+        format!("{}/{}/", self.prefix, name.replace('/', "%2F"))
     }
 
     /// The values of the contenders of a lock, in the order of the queue.
-    pub(crate) async fn line(&self, key: &LockKey) -> Vec<String> {
+    pub(crate) async fn line(&self, name: &str) -> Vec<String> {
         let value = |stored: &KeyValue| String::from_utf8_lossy(stored.value()).into_owned();
-        self.stored(key).await.iter().map(value).collect()
+        self.stored(name).await.iter().map(value).collect()
     }
 
     /// The leases of etcd of the contenders of a lock, in the order of the queue.
-    pub(crate) async fn leases(&self, key: &LockKey) -> Vec<i64> {
-        self.stored(key).await.iter().map(KeyValue::lease).collect()
+    pub(crate) async fn leases(&self, name: &str) -> Vec<i64> {
+        self.stored(name)
+            .await
+            .iter()
+            .map(KeyValue::lease)
+            .collect()
     }
 
     /// How many seconds the lease of the first contender has left.
-    pub(crate) async fn time_left(&self, key: &LockKey) -> i64 {
-        let lease = self.leases(key).await[0];
+    pub(crate) async fn time_left(&self, name: &str) -> i64 {
+        let lease = self.leases(name).await[0];
         let left = self.client().lease_time_to_live(lease, None).await;
         left.expect("it answers").ttl()
     }
 
     /// The keys of the contenders of a lock, in the order of the queue.
-    pub(crate) async fn paths(&self, key: &LockKey) -> Vec<Vec<u8>> {
+    pub(crate) async fn paths(&self, name: &str) -> Vec<Vec<u8>> {
         let path = |stored: &KeyValue| stored.key().to_vec();
-        self.stored(key).await.iter().map(path).collect()
+        self.stored(name).await.iter().map(path).collect()
     }
 
-    async fn stored(&self, key: &LockKey) -> Vec<KeyValue> {
+    /// Deletes the key of the contender at this place in the queue.
+    pub(crate) async fn delete(&self, name: &str, at: usize) {
+        let path = self.paths(name).await.remove(at);
+        let deleted = self.client().delete(path, None).await;
+        assert_eq!(deleted.expect("it answers").deleted(), 1);
+    }
+
+    async fn stored(&self, name: &str) -> Vec<KeyValue> {
         let options = GetOptions::new()
             .with_prefix()
             .with_sort(SortTarget::Create, SortOrder::Ascend);
-        let found = self.client().get(self.directory(key), Some(options)).await;
+        let found = self.client().get(self.directory(name), Some(options)).await;
         found.expect("it answers").take_kvs()
     }
 
     /// The holders and the waiters of a lock.
-    pub(crate) async fn look(&self, key: &LockKey) -> Look {
-        let line = self.line(key).await;
+    pub(crate) async fn look(&self, name: &str) -> Look {
+        let line = self.line(name).await;
         let mode = |value: &String| {
             let (_, mode) = value.split_once("&mode=")?;
             Some(mode.split_once('&')?.0.to_owned())
@@ -91,9 +101,9 @@ impl Tree {
     }
 
     /// Takes a lock from its holders, as etcd does when their leases end.
-    pub(crate) async fn end(&self, key: &LockKey) {
-        let holders = self.look(key).await.holders;
-        for lease in &self.leases(key).await[..holders] {
+    pub(crate) async fn end(&self, name: &str) {
+        let holders = self.look(name).await.holders;
+        for lease in &self.leases(name).await[..holders] {
             let revoked = self.client().lease_revoke(*lease).await;
             revoked.expect("it is revoked");
         }
