@@ -111,27 +111,20 @@ async fn keep_alives(server: &EtcdServer) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abandoned_lock_ends_and_its_neighbors_stay() {
-    let place = Place::new().await;
-    let locks = place.client().await;
-    let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
-    let lease = place.tree().leases("kept").await;
-    assert_eq!(place.tree().leases("left").await, lease);
-    left.abandon();
-    release(acquire(&*place.client().await, "left").await).await;
-    tokio::time::sleep(TTL * 2).await;
-    release(kept).await;
-}
-
-/// A lock that was abandoned ends with its lease of etcd, although its signal is kept.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_abandoned_lock_whose_signal_is_kept_ends_beside_one_that_is_renewed() {
-    let place = Place::new().await;
-    let locks = place.client().await;
-    let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
-    let _signal = left.lost();
-    left.abandon();
-    release(acquire(&*place.client().await, "left").await).await;
-    release(kept).await;
+    for is_signal_kept in [false, true] {
+        let place = Place::new().await;
+        let locks = place.client().await;
+        let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
+        let lease = place.tree().leases("kept").await;
+        assert_eq!(place.tree().leases("left").await, lease);
+        let _signal = is_signal_kept.then(|| left.lost());
+        left.abandon();
+        let next = place.client().await.acquire(&request("left")).await;
+        let next = next.unwrap_or_else(|error| panic!("signal kept: {is_signal_kept}: {error}"));
+        release(next).await;
+        tokio::time::sleep(TTL * 2).await;
+        release(kept).await;
+    }
 }
 
 /// A release that is under way while other locks are renewed moves none of them to another lease of etcd.
