@@ -261,12 +261,7 @@ async fn pass(
     }
     let (head, body) = request.into_parts();
     let bytes = body.collect().await?.to_bytes();
-    let again = || {
-        let body = Full::new(bytes.clone())
-            .map_err(|never| match never {})
-            .boxed();
-        hyper::Request::from_parts(head.clone(), body)
-    };
+    let again = || hyper::Request::from_parts(head.clone(), whole(bytes.clone()));
     // Behind the flag and the length of a message.
     let kind = TxnRequest::decode(bytes.slice(5..))?.kind();
     shared.note(&path, kind);
@@ -317,6 +312,11 @@ async fn pass(
     }
 }
 
+/// A body that is known as a whole.
+fn whole(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed()
+}
+
 /// The answer of a server whose database is full.
 fn no_space() -> Result<Answer, Failure> {
     refusal("8", "etcdserver: mvcc: database space exceeded")
@@ -324,14 +324,11 @@ fn no_space() -> Result<Answer, Failure> {
 
 /// A refusal with a code of gRPC.
 fn refusal(code: &str, message: &str) -> Result<Answer, Failure> {
-    let body: Body = Full::new(Bytes::new())
-        .map_err(|never| match never {})
-        .boxed();
     let answer = hyper::Response::builder()
         .header("content-type", "application/grpc")
         .header("grpc-status", code)
         .header("grpc-message", message);
-    Ok(answer.body(body)?)
+    Ok(answer.body(whole(Bytes::new()))?)
 }
 
 async fn send(
