@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_testkit::locks::{key, until};
+use lock_testkit::locks::{key, until, waiting};
 use lock_testkit::proxy::{Command, Fate, Proxy, Then};
 use lock_testkit::servers::ZooKeeperServer;
 use polylock_core::layers::LocalQueue;
@@ -34,6 +34,14 @@ fn request(name: &str) -> AcquireRequest {
 async fn session(locks: &ZooKeeper) -> Arc<ZkSession> {
     let sessions = &locks.client.sessions;
     sessions.get(Instant::now() + SOON).await.unwrap()
+}
+
+/// Waits until a lock has two contenders.
+async fn contended(locks: &ZooKeeper, name: &str) {
+    let client = &session(locks).await.client;
+    let path = format!("/{name}");
+    let is_contended = async || client.list_children(&path).await.unwrap().len() == 2;
+    until("it is waited for", is_contended).await;
 }
 
 /// Where negotiated timeouts are unknown, the session of a new connection may be shorter than its
@@ -86,19 +94,10 @@ async fn a_session_that_is_replaced_leaves_no_node_in_the_way() {
     for key in keys {
         guards.push(locks.acquire(&request(key)).await.unwrap());
     }
-    let waiters = keys.map(|key| {
-        let other = Arc::clone(&other);
-        tokio::spawn(async move { other.acquire(&request(key)).await })
-    });
-    let queued = async |key: &str| {
-        let client = &session(&other).await.client;
-        let nodes = client.list_children(&format!("/{key}")).await;
-        nodes.unwrap().len()
-    };
-    until("a waiter queues for each key", async || {
-        queued(keys[0]).await == 2 && queued(keys[1]).await == 2 && queued(keys[2]).await == 2
-    })
-    .await;
+    let waiters = keys.map(|key| waiting(&other, request(key)));
+    for key in keys {
+        contended(&other, key).await;
+    }
     session(&locks).await.negotiated.ignore_log();
     proxy.cut();
     for (waiter, guard) in waiters.into_iter().zip(&guards) {
@@ -126,14 +125,8 @@ async fn a_waiter_whose_session_is_replaced_is_not_behind_its_former_node() {
     // It keeps the session at the server.
     let _pinned = locks.acquire(&request("pinned")).await.unwrap();
     let holder = other.acquire(&request(waited)).await.unwrap();
-    let waiting = Arc::clone(&locks);
-    let waiter = tokio::spawn(async move { waiting.acquire(&request(waited)).await });
-    let other = session(&other).await;
-    until("it waits", async || {
-        let nodes = other.client.list_children("/waited").await;
-        nodes.unwrap().len() == 2
-    })
-    .await;
+    let waiter = waiting(&locks, request(waited));
+    contended(&other, waited).await;
     let is_end = |command: &Command| command.is("DELETE") && command.arg(1).contains("/waited/");
     let planned = proxy.plan(is_end, Fate::LostRequest(Then::Cut));
     session(&locks).await.negotiated.ignore_log();
@@ -156,11 +149,11 @@ async fn a_wait_that_ends_without_a_session_is_no_contention() {
     let other = connect(port, root).await;
     let holder = other.acquire(&request(waited)).await.unwrap();
     let inner: Arc<dyn DistributedLock> = Arc::<ZooKeeper>::clone(&locks);
-    let queue = LocalQueue::new(inner);
+    let queue = Arc::new(LocalQueue::new(inner));
     let is_watch = |command: &Command| command.is("GETCHILDREN") && command.has("watch");
     let watches = proxy.watch(is_watch);
     let short = AcquireRequest::new(key(waited)).with_wait(Wait::AtMost(SOON / 2));
-    let waiter = tokio::spawn(async move { queue.acquire(&short).await });
+    let waiter = waiting(&queue, short);
     until("it watches", async || watches.count() == 1).await;
     // The old connection stays, and no other one is made.
     proxy.refuse();
