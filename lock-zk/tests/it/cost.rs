@@ -1,10 +1,12 @@
 //! The cost of a lock: requests of each acquisition, events of each release.
 
 use std::pin::pin;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
+use futures_util::future::join_all;
 use lock_testkit::{BusyEngine, polled_once};
 use polylock_core::layers::LocalQueue;
 use polylock_core::{AcquireRequest, DistributedLock, LockGuard, Result};
@@ -34,31 +36,17 @@ async fn waiters(locks: &ZooKeeper, count: usize) {
     until("so many wait", waiting).await;
 }
 
-/// Ten clients of a lock that is held, and so many waiters in turns, once nothing is under way.
+/// Waiters of these clients by turns, in the order of their arrival.
 async fn line(
-    place: &Counted,
     holder: &ZooKeeper,
+    clients: &[Arc<ZooKeeper>],
     count: usize,
-    one: AcquireRequest,
-) -> (Vec<Arc<ZooKeeper>>, Vec<JoinHandle<Result<LockGuard>>>) {
-    let (mut clients, mut line) = (Vec::new(), Vec::new());
-    for n in 0..count {
-        if n < 10 {
-            clients.push(place.client().await);
-        }
-        line.push(waiting(&clients[n % 10], one.clone()));
-        waiters(holder, n + 1).await;
-    }
-    quiet(place).await;
-    (clients, line)
-}
-
-/// Waiters of one client, in the order of their arrival.
-async fn line_of(locks: &Arc<ZooKeeper>, count: usize) -> Vec<JoinHandle<Result<LockGuard>>> {
+    one: &AcquireRequest,
+) -> Vec<JoinHandle<Result<LockGuard>>> {
     let mut line = Vec::new();
     for n in 0..count {
-        line.push(waiting(locks, patient()));
-        waiters(locks, n + 1).await;
+        line.push(waiting(&clients[n % clients.len()], one.clone()));
+        waiters(holder, n + 1).await;
     }
     line
 }
@@ -148,7 +136,9 @@ async fn a_release_wakes_one_of_fifty() {
     let place = Counted::start();
     let holder = place.uncounted().await;
     let mut guard = take(&holder, "a").await;
-    let (_clients, line) = line(&place, &holder, 50, patient()).await;
+    let clients = join_all((0..10).map(|_| place.client())).await;
+    let line = line(&holder, &clients, 50, &patient()).await;
+    quiet(&place).await;
     let before = place.count();
     for (n, next) in line.into_iter().enumerate() {
         release(guard).await;
@@ -172,7 +162,8 @@ async fn the_end_of_a_permit_wakes_two_at_most() {
     for _ in 0..2 {
         held.push(holder.acquire(&permit()).await.expect("it is granted"));
     }
-    let (_clients, line) = line(&place, &holder, 10, permit()).await;
+    let clients = join_all((0..10).map(|_| place.client())).await;
+    let line = line(&holder, &clients, 10, &permit()).await;
     let mut most = 0;
     for next in line {
         quiet(&place).await;
@@ -191,7 +182,7 @@ async fn a_watch_of_an_administrator_reads_the_nodes_of_holders() {
     let place = Counted::start();
     let (locks, other) = (place.client().await, place.uncounted().await);
     let first = take(&other, "a").await;
-    let line = line_of(&other, 5).await;
+    let line = line(&other, slice::from_ref(&other), 5, &patient()).await;
     let admin = admin(&locks);
     let named = || (place.named("GETCHILDREN"), place.named("GETDATA"));
     let before = named();
@@ -219,7 +210,7 @@ async fn an_inspection_reads_each_contender_and_a_record_costs_two_requests() {
     let place = Counted::start();
     let (locks, other) = (place.client().await, place.uncounted().await);
     let first = take(&other, "a").await;
-    let line = line_of(&other, 5).await;
+    let line = line(&other, slice::from_ref(&other), 5, &patient()).await;
     let before = place.count();
     assert!(seen(&locks, "a").await.is_some());
     // A sync, a list, and the nodes of the holder and of the waiters.
