@@ -8,19 +8,12 @@ use polylock_core::{DistributedLock, ErrorKind, FencingToken};
 use polylock_core::{LostReason, PasswordFile};
 use polylock_zk::{NodeAccess, ZooKeeperConfig};
 
-#[cfg(feature = "sasl")]
-use crate::support::config;
 use crate::support::{
     SOON, admin, assert_error, assert_refused, key, open, release, request, seen, take,
     without_root,
 };
-
-/// A session timeout that does not expire while a machine starts many servers.
 #[cfg(feature = "sasl")]
-fn patient(config: ZooKeeperConfig) -> ZooKeeperConfig {
-    let config = config.with_session_timeout(std::time::Duration::from_secs(10));
-    config.expect("in range")
-}
+use crate::support::{config, lasting};
 
 /// A configuration with the login of a user.
 fn of_user(config: &ZooKeeperConfig, name: &str) -> ZooKeeperConfig {
@@ -101,7 +94,8 @@ async fn identities_that_share_a_root_have_records_of_their_own() {
 async fn sasl_users_have_locks_of_their_own() {
     let users = sasl_users(&[("me", "pw"), ("you", "word")]);
     let server = ZooKeeperServer::start(users);
-    let config = || patient(config(&[server.port()], "/locks"));
+    // A session that does not expire while a machine starts many servers.
+    let config = || lasting(config(&[server.port()], "/locks"), SOON * 2);
     let mine = config().with_sasl_login("me", "pw").expect("a user");
     let mine = open(mine).await;
     let _guard = take(&mine, "a").await;
@@ -140,10 +134,9 @@ async fn a_new_session_logs_in_with_the_password_that_the_file_has_by_then() {
     let server = ZooKeeperServer::start(sasl_users(&[("me", "first")]));
     let file = server.dir().join("password");
     std::fs::write(&file, "first\n").expect("the directory takes files");
-    let root = "/locks";
     let credentials = PasswordFile::new(&file).with_username("me");
-    let config = patient(config(&[server.port()], root)).with_sasl_credentials(credentials);
-    let locks = open(config).await;
+    let config = lasting(config(&[server.port()], "/locks"), SOON * 2);
+    let locks = open(config.with_sasl_credentials(credentials)).await;
     let guard = take(&locks, "a").await;
 
     // The server knows the new password after a restart only, and the session keeps the old one.

@@ -5,10 +5,10 @@ use lock_testkit::proxy::{Command, Fate, Then};
 use polylock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Released};
 use polylock_zk::ZooKeeper;
 use tokio::runtime::{Builder, Runtime};
-use zookeeper_client::{Acl, AuthId, Permission};
+use zookeeper_client::Permission;
 
 use crate::support::{
-    Place, SESSION, SOON, is_check, is_end, is_entry, is_exchange, key, loss, ms, release_clean,
+    Place, SESSION, SOON, is_check, is_end, is_entry, is_exchange, loss, ms, release_clean,
     request, take, until, waiting,
 };
 
@@ -78,8 +78,7 @@ async fn a_downgrade_dropped_wherever_its_request_is_leaves_no_node() {
         Some(Fate::LostReply(Then::Cut)),
         Some(Fate::LostRequest(Then::Cut)),
     ] {
-        let place = Place::new().await;
-        let (locks, other) = (place.patient().await, place.client().await);
+        let (place, locks, other) = Place::with_clients().await;
         for polls in 1..=6 {
             let mut guard = take(&locks, "a").await;
             if let Some(fate) = fate {
@@ -101,9 +100,7 @@ async fn a_downgrade_dropped_wherever_its_request_is_leaves_no_node() {
 async fn a_node_that_was_not_deleted_by_its_owner_was_lost() {
     let place = Place::new().await;
     let locks = place.patient().await;
-    let is_watch =
-        |command: &Command| command.is("GETCHILDREN") && command.arg(1).contains("__READ__");
-    let watches = place.proxy().watch(is_watch);
+    let watches = place.proxy().watch(is_watch_of_a_reader);
     let guard = refused_downgrade(&place, &locks, no_creation()).await;
     // The client looks for the node after the downgrade as well, and watches it then.
     until("its node is watched", async || !watches.seen().is_empty()).await;
@@ -112,9 +109,7 @@ async fn a_node_that_was_not_deleted_by_its_owner_was_lost() {
     let late = place.proxy().plan(is_end, Fate::LateRequest(ms(1_000)));
     let released = tokio::spawn(guard.release());
     late.met(SOON).await;
-    for node in place.tree().nodes("a").await {
-        place.tree().delete("a", &node).await;
-    }
+    place.tree().end("a").await;
     let released = released.await.expect("no panic").expect("it is released");
     assert_eq!(released, Released::AlreadyLost);
     assert_eq!(lost.struck(), 1);
@@ -140,9 +135,7 @@ async fn a_downgrade_with_an_unknown_outcome_can_be_repeated() {
     for fate in [Fate::LostReply(Then::Cut), Fate::LostRequest(Then::Cut)] {
         let place = Place::new().await;
         let locks = place.patient().await;
-        let is_watch =
-            |command: &Command| command.is("GETCHILDREN") && command.arg(1).contains("__READ__");
-        let watches = place.proxy().watch(is_watch);
+        let watches = place.proxy().watch(is_watch_of_a_reader);
         let mut guard = refused_after(fate, &place, &locks, no_creation()).await;
         set_access(&place, Permission::ALL).await;
         let repeated = guard.downgrade().await;
@@ -151,9 +144,13 @@ async fn a_downgrade_with_an_unknown_outcome_can_be_repeated() {
         // From here on the end of the new node is reported, and the end of the old one was not.
         until("its node is watched", async || !watches.seen().is_empty()).await;
         assert!(guard.is_held(), "{fate:?}: {:?}", guard.lost().reason());
-        place.tree().end(&key("a")).await;
+        place.tree().end("a").await;
         assert_eq!(loss(&guard).await, LostReason::Broken, "{fate:?}");
     }
+}
+
+fn is_watch_of_a_reader(command: &Command) -> bool {
+    command.is("GETCHILDREN") && command.arg(1).contains("__READ__")
 }
 
 /// A holder that does not know the name of its node: the reply to its downgrade was lost, and the server
@@ -190,9 +187,7 @@ async fn refused_after(
 /// What all clients may do with the directory of the lock from now on.
 async fn set_access(place: &Place, left: Permission) {
     let directory = place.tree().directory("a");
-    let acl = [Acl::new(left, AuthId::anyone())];
-    let set = place.tree().client().set_acl(&directory, &acl, None);
-    set.await.expect("it is set");
+    place.tree().set_access(&directory, left).await;
 }
 
 fn no_creation() -> Permission {
@@ -228,9 +223,7 @@ async fn the_loss_of_a_lock_whose_downgrade_was_dropped_is_signaled() {
     let mut guard = take(&locks, "a").await;
     assert!(polled(1, guard.downgrade()).await.is_none());
     tokio::time::sleep(ms(300)).await;
-    for node in place.tree().nodes("a").await {
-        place.tree().delete("a", &node).await;
-    }
+    place.tree().end("a").await;
     assert_eq!(loss(&guard).await, LostReason::Broken);
 }
 

@@ -7,10 +7,7 @@ use crate::support::{Place, SESSION, granted, ms, release, release_clean, reques
 
 /// When the server says that the first node of a lock was created, in seconds.
 async fn created(place: &Place, name: &str) -> i64 {
-    let node = place.tree().nodes(name).await.remove(0);
-    let path = format!("{}/{node}", place.tree().directory(name));
-    let stat = place.tree().client().check_stat(&path).await;
-    stat.expect("it answers").expect("it is there").ctime / 1_000
+    place.tree().stat(name, 0).await.ctime / 1_000
 }
 
 #[tokio::test]

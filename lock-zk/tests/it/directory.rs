@@ -99,8 +99,7 @@ async fn add_junk(place: &Place, name: &str, mode: CreateMode) {
 
 #[tokio::test]
 async fn a_node_that_is_no_contender_blocks_no_contender() {
-    let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.client().await);
+    let (place, locks, other) = Place::with_clients().await;
     for mode in [Mode::Exclusive, Mode::Shared, permits(2)] {
         let name = format!("{mode:?}").replace(|c: char| !c.is_alphanumeric(), "");
         let holder = take(&other, &name).await;
@@ -159,8 +158,7 @@ async fn directories_are_containers_and_contenders_are_ephemeral() {
     let made = made.seen();
     let flags: Vec<_> = made.iter().map(|command| command.arg(2)).collect();
     assert_eq!(flags, ["3", "4", "3"]);
-    let node = place.tree().nodes("a").await.remove(0);
-    assert_ne!(place.owner("a", &node).await, 0);
+    assert_ne!(place.tree().session("a", 0).await, 0);
     release_clean(guard).await;
 }
 
@@ -179,12 +177,8 @@ async fn directories_that_the_server_removes_at_once_are_made_again() {
         release_clean(guard).await;
         sleep(ms(n as u64 % 40)).await;
     }
-    let directory = place.tree().directory("a");
-    until("the directory is removed", async || {
-        let stat = place.tree().client().check_stat(&directory).await;
-        stat.expect("it answers").is_none()
-    })
-    .await;
+    let is_removed = async || !place.tree().exists("a").await;
+    until("the directory is removed", is_removed).await;
     let guard = take(&clients[0], "a").await;
     assert!(token(&guard) > last);
     release_clean(guard).await;
@@ -243,8 +237,7 @@ async fn a_lock_whose_node_was_deleted_cannot_be_downgraded_and_is_lost() {
     let place = Place::new().await;
     let locks = place.patient().await;
     let mut guard = take(&locks, "a").await;
-    let node = place.tree().nodes("a").await.remove(0);
-    place.tree().delete("a", &node).await;
+    place.tree().end("a").await;
     let error = guard.downgrade().await.expect_err("it is lost");
     assert_eq!(error.lost_reason(), Some(LostReason::Broken), "{error}");
     assert_eq!(loss(&guard).await, LostReason::Broken);

@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
-    Place, SESSION, SOON, assert_error, granted, loss, ms, open, release_clean, take, token, until,
-    waiting, within,
+    Place, SESSION, SOON, assert_error, granted, lasting, loss, ms, open, release_clean, take,
+    token, until, waiting, within,
 };
 
 /// Longer than it takes to elect a leader on a busy machine.
@@ -24,8 +24,7 @@ fn start() -> ZooKeeperEnsemble {
 
 /// A client whose session and requests outlast several elections, where servers disagree.
 async fn patient(place: &Place) -> Arc<ZooKeeper> {
-    let config = place.config().with_session_timeout(LONG * 4);
-    let config = config.and_then(|config| config.with_timeout(LONG * 4));
+    let config = lasting(place.config(), LONG * 4).with_timeout(LONG * 4);
     open(config.expect("it is in range")).await
 }
 
@@ -46,7 +45,7 @@ async fn assert_nothing_left(place: &Place, clients: &[&Arc<ZooKeeper>], name: &
         assert!(client.shutdown(LONG).await, "background work does not end");
     }
     let tree = crate::support::Tree::open(&place.addresses(), place.root()).await;
-    assert_eq!(tree.nodes(name).await, Vec::<String>::new());
+    assert_eq!(tree.nodes(name).await, [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,8 +96,7 @@ async fn a_lock_outlives_the_server_that_its_holder_is_connected_to() {
     let place = Place::of_all(&ensemble).await;
     let (locks, other) = (patient(&place).await, patient(&place).await);
     let guard = take(&locks, "a").await;
-    let node = place.tree().nodes("a").await.remove(0);
-    let session = format!("sid=0x{:x}", place.owner("a", &node).await);
+    let session = format!("sid=0x{:x}", place.tree().session("a", 0).await);
     let servers = ensemble.servers();
     let has_it = servers
         .iter()
@@ -127,10 +125,8 @@ async fn without_a_quorum_no_client_holds_or_is_granted_a_lock() {
     let place = Place::of_all(&ensemble).await;
     // A slow server that has just started must not cost a lock.
     let session = SESSION * 2;
-    let short = place.config().with_session_timeout(session);
-    let locks = open(short.expect("it is in range")).await;
-    let lasting = place.config().with_session_timeout(SESSION * 10);
-    let other = open(lasting.expect("it is in range")).await;
+    let locks = open(lasting(place.config(), session)).await;
+    let other = open(lasting(place.config(), SESSION * 10)).await;
     let guard = take(&locks, "a").await;
     let waiter = place.waiter(&other, long("a")).await;
     // The holder watches its own node, and the waiter that of the holder.

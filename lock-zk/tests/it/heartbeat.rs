@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 use lock_testkit::proxy::{Command, Direction, Fate, Proxy, Then};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
-use polylock_core::{DistributedLock, LockGuard, LostReason, Result, Wait};
+use polylock_core::{DistributedLock, LockGuard, LostReason, Result};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -17,7 +17,7 @@ use zookeeper_client::{Client, Error};
 
 use crate::support::exchange::Exchange;
 use crate::support::{
-    Place, SOON, config, granted, is_exchange, key, loss, ms, open, release, release_clean,
+    Place, SOON, config, granted, is_exchange, lasting, loss, ms, open, release, release_clean,
     request, take, until, waiting, within,
 };
 
@@ -29,8 +29,7 @@ async fn a_lock_is_lost_before_a_leader_that_its_server_has_lost_gives_it_away()
     let options = options.with_config("syncLimit", "8");
     let (ensemble, link) = ZooKeeperEnsemble::start_with_far_follower(&options);
     let port = |place: usize| ensemble.servers()[place].port();
-    let near = config(&[port(1)], "/locks").with_session_timeout(SOON * 4);
-    let near = open(near.expect("it is in range")).await;
+    let near = open(lasting(config(&[port(1)], "/locks"), SOON * 4)).await;
     let pairs = [2, 4].map(|seconds| pair(port(0), seconds, &near, SOON * 4));
     let pairs = join_all(pairs).await;
     // No fault during several heartbeats.
@@ -87,7 +86,7 @@ async fn a_client_with_many_locks_of_long_names_survives_a_broken_connection() {
     assert_eq!(guards.iter().filter(|guard| guard.is_held()).count(), 700);
     // A node without a watch is checked with each heartbeat.
     let ended = guards.iter().zip(&names).map(async |(guard, name)| {
-        place.tree().end(&key(name)).await;
+        place.tree().end(name).await;
         assert_eq!(loss(guard).await, LostReason::Broken);
     });
     join_all(ended).await;
@@ -119,8 +118,8 @@ async fn the_nodes_are_listed_behind_the_heartbeat_after_a_reconnect() {
 async fn behind_exchange() -> (Place, Exchange, Arc<ZooKeeper>) {
     let place = Place::new().await;
     let exchange = Exchange::before(place.proxy().port()).await;
-    let config = config(&[exchange.port()], place.root()).with_session_timeout(ms(4_000));
-    let locks = open(config.expect("it is in range")).await;
+    let config = lasting(config(&[exchange.port()], place.root()), ms(4_000));
+    let locks = open(config).await;
     (place, exchange, locks)
 }
 
@@ -183,8 +182,7 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
     let (ensemble, link) = ZooKeeperEnsemble::start_with_far_leader(&options);
     let port = |place: usize| ensemble.servers()[place].port();
     // The followers elect a leader in seconds, and try again for 10 s whenever they disagree about it.
-    let near = config(&[port(0), port(1)], "/locks").with_session_timeout(SOON * 24);
-    let near = near.and_then(|near| near.with_timeout(SOON * 12));
+    let near = lasting(config(&[port(0), port(1)], "/locks"), SOON * 24).with_timeout(SOON * 12);
     let near = open(near.expect("it is in range")).await;
     let door = Proxy::zookeeper(port(2));
     let pairs = [4, 10].map(|seconds| pair(door.port(), seconds, &near, SOON * 24));
@@ -220,8 +218,8 @@ type Pair = (Arc<ZooKeeper>, LockGuard, JoinHandle<Result<LockGuard>>);
 
 /// A client at `port` that holds a lock in a session of so many seconds, and a waiter of `near`.
 async fn pair(port: u16, seconds: u64, near: &Arc<ZooKeeper>, wait: Duration) -> Pair {
-    let far = config(&[port], "/locks").with_session_timeout(Duration::from_secs(seconds));
-    let far = open(far.expect("it is in range")).await;
+    let session = Duration::from_secs(seconds);
+    let far = open(lasting(config(&[port], "/locks"), session)).await;
     let name = format!("session-of-{seconds}");
     let guard = take(&far, &name).await;
     let next = waiting(near, within(&name, wait));
@@ -307,17 +305,12 @@ async fn waiters_without_a_watch_outlast_an_outage_and_are_served() {
     let mut waiters = Vec::new();
     for n in 0..WAITERS {
         held.push(take(&other, &long_name(n)).await);
-        let one = request(&long_name(n)).with_wait(Wait::AtMost(SOON * 8));
-        waiters.push(waiting(&locks, one));
+        waiters.push(waiting(&locks, within(&long_name(n), SOON * 8)));
     }
     for n in 0..WAITERS {
         place.contenders(&long_name(n), 2).await;
     }
-    let session = async |n: usize, at: usize| {
-        let node = place.tree().nodes(&long_name(n)).await.remove(at);
-        place.owner(&long_name(n), &node).await
-    };
-    let before = session(0, 1).await;
+    let before = place.tree().session(&long_name(0), 1).await;
     place.proxy().cut();
     sleep(ms(1_000)).await;
     for guard in held {
@@ -327,7 +320,8 @@ async fn waiters_without_a_watch_outlast_an_outage_and_are_served() {
     for waiter in waiters {
         guards.push(granted(waiter).await);
     }
-    assert_eq!(session(WAITERS - 1, 0).await, before, "another session");
+    let after = place.tree().session(&long_name(WAITERS - 1), 0).await;
+    assert_eq!(after, before, "another session");
     drop(guards);
     assert!(locks.shutdown(SOON).await);
 }

@@ -190,8 +190,7 @@ async fn a_wait_behind_a_holder_whose_watch_was_slow_ends_in_contention() {
 /// A watch does not fire in an outage. The queue of the process has one attempt for all of its waiters, which
 /// outlasts their waits.
 async fn waits_in_an_outage(fail: impl FnOnce(&Place)) {
-    let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.client().await);
+    let (place, locks, other) = Place::with_clients().await;
     let inner: Arc<dyn DistributedLock> = Arc::<ZooKeeper>::clone(&locks);
     let queue = Arc::new(LocalQueue::new(inner));
     let holders = [take(&other, "a").await, take(&other, "b").await];
@@ -228,8 +227,7 @@ async fn a_wait_that_ends_in_silence_is_no_contention() {
 /// The list that follows is not sent.
 #[tokio::test]
 async fn a_wait_whose_watch_is_lost_in_an_outage_is_no_contention() {
-    let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.client().await);
+    let (place, locks, other) = Place::with_clients().await;
     let holder = take(&other, "a").await;
     let lost = Fate::LostRequest(Then::Cut);
     let planned = place.proxy().plan(is_watch, lost);
@@ -300,8 +298,7 @@ async fn waiters_for_permits_are_served_although_a_watch_is_lost() {
 
 #[tokio::test]
 async fn a_waiter_finds_a_lock_that_came_free_before_its_watch_was_set() {
-    let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.client().await);
+    let (place, locks, other) = Place::with_clients().await;
     let holder = take(&other, "a").await;
     let late = Fate::LateRequest(ms(500));
     let planned = place.proxy().plan(is_watch, late);
@@ -314,8 +311,7 @@ async fn a_waiter_finds_a_lock_that_came_free_before_its_watch_was_set() {
 
 #[tokio::test]
 async fn a_waiter_hears_of_a_release_in_an_outage() {
-    let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.client().await);
+    let (place, locks, other) = Place::with_clients().await;
     for _ in 0..3 {
         let holder = take(&other, "a").await;
         let next = place.waiter(&locks, request("a")).await;
@@ -424,8 +420,7 @@ async fn an_entry_cut_at_any_byte_makes_one_node() {
 
 #[tokio::test]
 async fn a_permit_that_was_granted_before_it_is_watched_is_noticed() {
-    let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.client().await);
+    let (place, locks, other) = Place::with_clients().await;
     let one = request("a").with_mode(permits(2));
     let first = other.acquire(&one).await.expect("it is granted");
     let second = other.acquire(&one).await.expect("it is granted");
@@ -450,8 +445,7 @@ async fn a_permit_that_was_granted_before_it_is_watched_is_noticed() {
 
 #[tokio::test]
 async fn a_refusal_does_not_wait_for_a_server_that_has_gone_silent() {
-    let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.client().await);
+    let (place, locks, other) = Place::with_clients().await;
     let holder = take(&other, "a").await;
     let planned = place.proxy().plan(is_end, Fate::LostRequest(Then::Silent));
     let began = Instant::now();

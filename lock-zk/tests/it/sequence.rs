@@ -8,13 +8,13 @@ use std::sync::Arc;
 use lock_testkit::proxy::{Command, Fate, Proxy};
 use lock_testkit::servers::ZooKeeperServer;
 use polylock_core::{ErrorKind, Label, Mode, Wait};
-use polylock_zk::{Compat, ZooKeeper, ZooKeeperConfig};
+use polylock_zk::{Compat, ZooKeeper};
 use tokio::task::JoinHandle;
 
 use crate::support::snapshot::{patchable, set_next_number};
 use crate::support::{
-    Place, SOON, assert_error, config, granted, ms, open, release, request, seen, take, token,
-    until,
+    Place, SOON, assert_error, config, granted, lasting, ms, open, release, request, seen, take,
+    token, until,
 };
 
 /// A lock whose next contender has this number.
@@ -31,10 +31,9 @@ async fn at(number: i32) -> (ZooKeeperServer, Place) {
     (server, place)
 }
 
-/// A configuration for sessions behind a proxy that do not end because the machine is busy.
-fn lasting(proxy: &Proxy, place: &Place) -> ZooKeeperConfig {
-    let config = config(&[proxy.port()], place.root()).with_session_timeout(SOON * 2);
-    config.expect("it is in range")
+/// A client behind a proxy, whose sessions do not end because the machine is busy.
+async fn behind(proxy: &Proxy, place: &Place) -> Arc<ZooKeeper> {
+    open(lasting(config(&[proxy.port()], place.root()), SOON * 2)).await
 }
 
 fn numbers(nodes: &[String]) -> Vec<i64> {
@@ -63,7 +62,7 @@ async fn line(locks: &ZooKeeper) -> Vec<String> {
 async fn the_line_keeps_its_order_beyond_the_last_number() {
     let (server, place) = at(i32::MAX - 7).await;
     let proxy = Proxy::zookeeper(server.port());
-    let (first, other) = (place.client().await, open(lasting(&proxy, &place)).await);
+    let (first, other) = (place.client().await, behind(&proxy, &place).await);
     let events = proxy.watch_pushes(|_| true);
     let mut line_of_20 = Vec::new();
     for n in 0..20 {
@@ -150,7 +149,7 @@ async fn a_downgrade_at_the_last_number_lets_no_writer_beside_the_reader() {
 async fn a_token_beyond_the_last_number_is_younger_than_what_made_its_owner_the_first() {
     let (server, place) = at(LAST + 10).await;
     let proxy = Proxy::zookeeper(server.port());
-    let slow = open(lasting(&proxy, &place)).await;
+    let slow = behind(&proxy, &place).await;
     let other = place.client().await;
     let first = take(&other, "a").await;
     let second = place.waiter(&other, request("a")).await;

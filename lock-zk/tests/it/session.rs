@@ -5,18 +5,12 @@ use std::time::Duration;
 use lock_testkit::proxy::{Direction, Fate, Then};
 use polylock_core::{DistributedLock, ErrorKind, LostReason, Released};
 use tokio::time::{Instant, sleep};
-use zookeeper_client::{Acl, AuthId, Permission};
+use zookeeper_client::Permission;
 
 use crate::support::{
     Place, SESSION, SOON, admin, end_session, granted, is_check, is_end, key, loss, ms, release,
     release_clean, request, take, token, until, waiting, within,
 };
-
-/// The session of the node at this place in line.
-async fn session(place: &Place, name: &str, at: usize) -> i64 {
-    let nodes = place.tree().nodes(name).await;
-    place.owner(name, &nodes[at]).await
-}
 
 #[tokio::test]
 async fn a_holder_whose_session_is_ended_loses_its_lock_at_once() {
@@ -24,7 +18,7 @@ async fn a_holder_whose_session_is_ended_loses_its_lock_at_once() {
     let guard = take(&locks, "a").await;
     let (besides, kept) = (take(&locks, "b").await, take(&other, "kept").await);
     let waiter = place.waiter(&other, request("a")).await;
-    let ended = session(&place, "a", 0).await;
+    let ended = place.tree().session("a", 0).await;
     let began = Instant::now();
     end_session(place.port(), ended);
     assert_eq!(loss(&guard).await, LostReason::SessionEnded);
@@ -39,7 +33,7 @@ async fn a_holder_whose_session_is_ended_loses_its_lock_at_once() {
     release(next).await;
     // The client has a session again.
     let again = take(&locks, "a").await;
-    assert_ne!(session(&place, "a", 0).await, ended);
+    assert_ne!(place.tree().session("a", 0).await, ended);
     release(again).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }
@@ -50,14 +44,12 @@ async fn a_waiter_whose_session_is_ended_goes_to_the_end_of_the_line() {
     let holder = take(&other, "a").await;
     let waiter = place.waiter(&locks, request("a")).await;
     let behind = place.waiter(&other, request("a")).await;
-    let ended = session(&place, "a", 1).await;
+    let ended = place.tree().session("a", 1).await;
     end_session(place.port(), ended);
-    until("it stands in line again", async || {
-        let nodes = place.tree().nodes("a").await;
-        nodes.len() == 3 && place.owner("a", &nodes[2]).await != session(&place, "a", 0).await
-    })
-    .await;
-    assert_ne!(session(&place, "a", 2).await, ended);
+    // It stands in line again.
+    place.contenders("a", 3).await;
+    let again = place.tree().session("a", 2).await;
+    assert!(again != place.tree().session("a", 0).await && again != ended);
     assert!(!waiter.is_finished() && holder.is_held());
     release(holder).await;
     let behind = granted(behind).await;
@@ -65,7 +57,7 @@ async fn a_waiter_whose_session_is_ended_goes_to_the_end_of_the_line() {
     release(behind).await;
     let guard = granted(waiter).await;
     assert!(guard.is_held());
-    assert_ne!(session(&place, "a", 0).await, ended);
+    assert_ne!(place.tree().session("a", 0).await, ended);
     release(guard).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }
@@ -76,7 +68,7 @@ async fn a_waiter_is_never_granted_the_lock_in_a_session_that_has_ended() {
     for _ in 0..3 {
         let holder = take(&other, "a").await;
         let waiter = place.waiter(&locks, request("a")).await;
-        let ended = session(&place, "a", 1).await;
+        let ended = place.tree().session("a", 1).await;
         // It is to learn of both ends at the same time.
         place.disconnect();
         end_session(place.port(), ended);
@@ -89,7 +81,7 @@ async fn a_waiter_is_never_granted_the_lock_in_a_session_that_has_ended() {
         release(between).await;
         let guard = granted(waiter).await;
         assert!(guard.is_held());
-        assert_ne!(session(&place, "a", 0).await, ended);
+        assert_ne!(place.tree().session("a", 0).await, ended);
         release(guard).await;
         place.assert_nothing_left(&[&locks, &other], "a").await;
     }
@@ -124,7 +116,7 @@ async fn a_release_without_an_answer_whose_session_ends_has_an_unknown_outcome()
     let locks = place.patient().await;
     for fate in [Fate::LostReply(Then::Cut), Fate::LostRequest(Then::Cut)] {
         let guard = take(&locks, "a").await;
-        let ended = session(&place, "a", 0).await;
+        let ended = place.tree().session("a", 0).await;
         let planned = place.proxy().plan(is_end, fate);
         // The repeated request waits for another connection.
         place.proxy().refuse();
@@ -159,7 +151,7 @@ async fn a_break_without_an_answer_whose_session_ends_has_an_unknown_outcome() {
     let (holder, locks) = (place.client().await, place.patient().await);
     let broken = take(&holder, "a").await;
     let _shows_its_session = take(&locks, "b").await;
-    let ended = session(&place, "b", 0).await;
+    let ended = place.tree().session("b", 0).await;
     let lost = Fate::LostReply(Then::Cut);
     let planned = place.proxy().plan(is_end, lost);
     // The repeated request waits for another connection.
@@ -190,9 +182,7 @@ async fn a_release_whose_retry_is_refused_has_an_unknown_outcome() {
     planned.met(SOON).await;
     let directory = place.tree().directory("a");
     let no_deletion = Permission::READ | Permission::CREATE | Permission::ADMIN;
-    let acl = [Acl::new(no_deletion, AuthId::anyone())];
-    let set = place.tree().client().set_acl(&directory, &acl, None);
-    set.await.expect("it is set");
+    place.tree().set_access(&directory, no_deletion).await;
     place.proxy().accept();
     let released = released.await.expect("no panic");
     let error = released.expect_err("the retry is refused");
@@ -208,9 +198,7 @@ async fn a_root_that_may_no_longer_be_read_costs_no_lock() {
     let locks = place.with_session(SESSION).await;
     let guard = take(&locks, "a").await;
     let no_read = Permission::CREATE | Permission::DELETE | Permission::WRITE | Permission::ADMIN;
-    let acl = [Acl::new(no_read, AuthId::anyone())];
-    let set = place.tree().client().set_acl(place.root(), &acl, None);
-    set.await.expect("it is set");
+    place.tree().set_access(place.root(), no_read).await;
     let checks = place.proxy().watch(is_check);
     sleep(SESSION * 2).await;
     assert!(!checks.seen().is_empty(), "no heartbeat is a write");
@@ -348,8 +336,7 @@ async fn a_node_that_was_deleted_in_an_outage_is_missed_after_it() {
             sleep(ms(250)).await;
         }
         place.disconnect();
-        let node = place.tree().nodes("a").await.remove(0);
-        place.tree().delete("a", &node).await;
+        place.tree().end("a").await;
         let next = take(&other, "a").await;
         place.proxy().accept();
         assert_eq!(loss(&guard).await, LostReason::Broken, "{watched}");
@@ -363,8 +350,7 @@ async fn a_node_that_was_deleted_in_an_outage_is_missed_after_it() {
 
 #[tokio::test]
 async fn an_outage_that_costs_the_locks_and_not_the_session_costs_no_further_lock() {
-    let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.client().await);
+    let (place, locks, other) = Place::with_clients().await;
     let timeout = SESSION * 2;
     for round in 0..3 {
         let guard = take(&locks, "a").await;

@@ -6,7 +6,7 @@ use lock_testkit::servers::{Reply, ZooKeeperOptions, ZooKeeperServer};
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 
 use super::store::{self, root};
-use super::{config, is_entry, open};
+use super::{config, is_entry, lasting, open};
 
 /// A server of the test, and a proxy that counts what goes to it and comes from it.
 ///
@@ -60,9 +60,7 @@ impl Counted {
     }
 
     fn config(&self, port: u16) -> ZooKeeperConfig {
-        let config = config(&[port], &self.root);
-        let config = config.with_session_timeout(Duration::from_secs(30));
-        config.expect("it is in range")
+        lasting(config(&[port], &self.root), Duration::from_secs(30))
     }
 
     /// The counts so far.

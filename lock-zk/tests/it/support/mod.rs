@@ -56,7 +56,12 @@ pub(crate) fn attempt(name: &str) -> AcquireRequest {
 pub(crate) fn config(ports: &[u16], root: &str) -> ZooKeeperConfig {
     let hosts = ports.iter().map(|port| ("127.0.0.1", *port));
     let config = ZooKeeperConfig::new(hosts).with_root(root);
-    let config = config.expect("it is a path").with_session_timeout(SESSION);
+    lasting(config.expect("it is a path"), SESSION)
+}
+
+/// The same configuration with sessions of this length.
+pub(crate) fn lasting(config: ZooKeeperConfig, session: Duration) -> ZooKeeperConfig {
+    let config = config.with_session_timeout(session);
     config.expect("it is in range")
 }
 

@@ -9,7 +9,8 @@ use tokio::task::JoinHandle;
 
 use super::store::{port, root};
 use super::{
-    SESSION, SOON, Tree, assert_error, attempt, config, open, release_clean, take, until, waiting,
+    SESSION, SOON, Tree, assert_error, attempt, config, lasting, open, release_clean, take, until,
+    waiting,
 };
 
 /// A directory of its own at some servers, and a proxy before the first of them.
@@ -80,8 +81,7 @@ impl Place {
     /// A configuration for the servers, past the proxy. Sessions last for so long that none ends because
     /// the machine is busy.
     pub(crate) fn config(&self) -> ZooKeeperConfig {
-        let config = config(&self.ports, &self.root).with_session_timeout(SOON * 2);
-        config.expect("it is in range")
+        lasting(config(&self.ports, &self.root), SOON * 2)
     }
 
     /// A client with a session of its own, whose network never fails.
@@ -106,14 +106,12 @@ impl Place {
 
     /// A client behind the proxy with sessions of this length.
     pub(crate) async fn with_session(&self, timeout: Duration) -> Arc<ZooKeeper> {
-        let config = self.config_behind_proxy().with_session_timeout(timeout);
-        open(config.expect("it is in range")).await
+        open(lasting(self.config_behind_proxy(), timeout)).await
     }
 
     /// A client behind the proxy with long sessions and this timeout of a request.
     pub(crate) async fn with_timeout(&self, timeout: Duration) -> Arc<ZooKeeper> {
-        let config = self.config_behind_proxy().with_session_timeout(SOON * 2);
-        let config = config.and_then(|config| config.with_timeout(timeout));
+        let config = lasting(self.config_behind_proxy(), SOON * 2).with_timeout(timeout);
         open(config.expect("it is in range")).await
     }
 
@@ -121,14 +119,6 @@ impl Place {
     pub(crate) fn disconnect(&self) {
         self.proxy.refuse();
         self.proxy.cut();
-    }
-
-    /// The session that a node of a lock belongs to.
-    pub(crate) async fn owner(&self, name: &str, node: &str) -> i64 {
-        let path = format!("{}/{node}", self.tree.directory(name));
-        let stat = self.tree.client().check_stat(&path).await;
-        let stat = stat.expect("it answers").expect("the node is there");
-        stat.ephemeral_owner
     }
 
     /// Lets a task wait for a lock, and returns it once it is in the queue.

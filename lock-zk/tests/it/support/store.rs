@@ -10,7 +10,7 @@ use polylock_core::memory::{Fault, Reachable, Request};
 use polylock_core::{DistributedLock, LockKey};
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 
-use super::{Tree, config, is_check, ms};
+use super::{Tree, config, is_check, lasting, ms};
 
 /// A directory of its own at servers that the whole test run shares, behind proxies.
 #[derive(Debug)]
@@ -41,13 +41,12 @@ impl Store {
             .map(|address| port(&address));
         let proxies: Vec<_> = ports.map(Proxy::zookeeper).collect();
         let behind: Vec<_> = proxies.iter().map(Proxy::port).collect();
-        let config = config(&behind, &root).with_session_timeout(SESSION);
         let millis = SESSION.as_millis();
         let url = format!("{}{root}?session-timeout={millis}ms", servers.url());
         let directory = root.clone();
         let faults = FaultPlan::new(proxies, Across::Any, move |command| of(command, &directory));
         Self {
-            config: config.expect("it is in range"),
+            config: lasting(config(&behind, &root), SESSION),
             url,
             faults: faults.with_silence(Then::CutAfter(ms(700))),
             tree: Tree::open(&servers.address(), &root).await,
@@ -108,7 +107,7 @@ impl Harness for Store {
     }
 
     async fn look(&self, key: &LockKey) -> Option<Look> {
-        Some(self.tree.look(key).await)
+        Some(self.tree.look(key.as_str()).await)
     }
 }
 
@@ -127,7 +126,7 @@ impl Faults for Store {
     }
 
     async fn end(&self, key: &LockKey) {
-        self.tree.end(key).await;
+        self.tree.end(key.as_str()).await;
     }
 
     fn duplicates(&self) -> bool {

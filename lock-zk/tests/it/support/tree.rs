@@ -1,6 +1,5 @@
 use lock_testkit::harness::Look;
-use polylock_core::LockKey;
-use zookeeper_client::{Acls, Client, CreateMode, Error};
+use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error, Permission, Stat};
 
 use super::SOON;
 
@@ -28,9 +27,29 @@ impl Tree {
         &self.client
     }
 
-    /// The path of the directory of a key that needs no escapes.
+    /// The path of the directory of a key. Those of the tests have slashes, and nothing else that is escaped.
     pub(crate) fn directory(&self, name: &str) -> String {
-        format!("{}/{name}", self.root)
+        format!("{}/{}", self.root, name.replace('/', "%2F"))
+    }
+
+    /// Sets what all clients may do with the root or a directory.
+    pub(crate) async fn set_access(&self, path: &str, left: Permission) {
+        let acl = [Acl::new(left, AuthId::anyone())];
+        let set = self.client.set_acl(path, &acl, None).await;
+        set.expect("it is set");
+    }
+
+    /// What the server says of the node at this place in line.
+    pub(crate) async fn stat(&self, name: &str, at: usize) -> Stat {
+        let node = self.nodes(name).await.remove(at);
+        let path = format!("{}/{node}", self.directory(name));
+        let stat = self.client.check_stat(&path).await;
+        stat.expect("it answers").expect("the node is there")
+    }
+
+    /// The session that the node at this place in line belongs to.
+    pub(crate) async fn session(&self, name: &str, at: usize) -> i64 {
+        self.stat(name, at).await.ephemeral_owner
     }
 
     /// Whether a lock has a directory.
@@ -63,25 +82,19 @@ impl Tree {
     }
 
     /// The holders and the waiters, by the names alone.
-    pub(crate) async fn look(&self, key: &LockKey) -> Look {
-        let nodes = self.nodes(&escaped(key)).await;
+    pub(crate) async fn look(&self, name: &str) -> Look {
+        let nodes = self.nodes(name).await;
         let holders = holders(&nodes);
         Look::new(holders, nodes.len() - holders)
     }
 
     /// Deletes the nodes of all holders.
-    pub(crate) async fn end(&self, key: &LockKey) {
-        let name = escaped(key);
-        let nodes = self.nodes(&name).await;
+    pub(crate) async fn end(&self, name: &str) {
+        let nodes = self.nodes(name).await;
         for node in &nodes[..holders(&nodes)] {
-            self.delete(&name, node).await;
+            self.delete(name, node).await;
         }
     }
-}
-
-/// The keys of the tests have slashes, and nothing else that is escaped.
-fn escaped(key: &LockKey) -> String {
-    key.as_str().replace('/', "%2F")
 }
 
 fn number(node: &str) -> Option<u32> {
