@@ -209,7 +209,7 @@ mod tests {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let pid = Pid::from_raw(i32::try_from(shell.id()).unwrap()).unwrap();
+        let pid = Pid::from_child(&shell);
         let deadline = std::time::Instant::now() + Duration::from_secs(10);
         while descendants(pid, &[]).is_empty() && std::time::Instant::now() < deadline {
             std::thread::yield_now();
@@ -229,7 +229,7 @@ mod tests {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let number = Pid::from_raw(i32::try_from(stranger.id()).unwrap()).unwrap();
+        let number = Pid::from_child(&stranger);
         let mut processes = CommandProcesses::Descendants {
             command: Some(number),
             others: Vec::new(),
@@ -249,7 +249,7 @@ mod tests {
             .process_group(0)
             .spawn()
             .unwrap();
-        let pid = Pid::from_raw(i32::try_from(shell.id()).unwrap()).unwrap();
+        let pid = Pid::from_child(&shell);
         let processes = CommandProcesses::Group(pid);
         assert!(processes.is_alive());
         processes.kill_the_rest();
