@@ -134,9 +134,7 @@ const COMMANDS: [&str; 12] = [
 #[test]
 fn one_backend_of_two_is_asked_by_its_own_url() {
     let place = Place::new();
-    let file = "default = 'new'\n[backend.old]\nurl = 'sqlite:old.db'\n\
-                [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'";
-    place.write("lock.toml", file);
+    place.write_migration("sqlite:old.db");
     let _holder = place.holder("--config lock.toml k");
     // A lock can be acquired, and has a message of its own where it cannot be handed out.
     let refused = COMMANDS.iter();

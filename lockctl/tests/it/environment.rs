@@ -52,9 +52,7 @@ fn the_command_is_told_about_its_lock() {
     );
     let deadline = vars["LOCK_DEADLINE_UNIX_MS"].parse();
     let deadline = Duration::from_millis(deadline.expect("milliseconds"));
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .expect("1970 is over");
+    let now = SystemTime::UNIX_EPOCH.elapsed().expect("1970 is over");
     let soon = now + Duration::from_secs(5)..now + Duration::from_secs(20);
     assert!(
         soon.contains(&deadline),
@@ -106,8 +104,8 @@ fn an_inner_lock_replaces_the_variables_of_the_outer_one() {
 fn the_same_key_again_is_refused_instead_of_waited_for() {
     let place = Place::new();
     for inner in ["run k -- true", "acquire k"] {
-        let mut outer = place.start(&format!("run j k -- {LOCKCTL} {inner}"));
-        let pid = outer.pid().as_raw_nonzero();
+        let outer = place.start(&format!("run j k -- {LOCKCTL} {inner}"));
+        let pid = outer.child.id();
         let expected = format!("error: you already hold k (outer lockctl pid {pid})");
         outer.expect(64).says(&[&expected]);
     }
@@ -116,9 +114,7 @@ fn the_same_key_again_is_refused_instead_of_waited_for() {
 #[test]
 fn the_same_key_of_a_lock_on_two_backends_is_refused_on_either() {
     let place = Place::new();
-    let file = "default = 'new'\n[backend.old]\nurl = 'sqlite:old.db'\n\
-                [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'";
-    place.write("lock.toml", file);
+    place.write_migration("sqlite:old.db");
     let both = "--config lock.toml";
     for one in ["--backend sqlite:old.db", "--backend sqlite:new.db"] {
         for (outer, inner) in [(both, one), (one, both)] {

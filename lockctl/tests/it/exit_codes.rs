@@ -190,9 +190,7 @@ fn the_default_backend_needs_a_home() {
 #[test]
 fn a_password_file_that_is_not_there_is_78() {
     let place = Place::new();
-    let file = "default = 'new'\n[backend.old]\nurl = 'redis://127.0.0.1:1?password-file=missing'\n\
-                [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'";
-    place.write("lock.toml", file);
+    place.write_migration("redis://127.0.0.1:1?password-file=missing");
     for options in [
         "--backend redis://127.0.0.1:1?password-file=missing",
         "--config lock.toml",

@@ -102,7 +102,7 @@ impl Place {
 
     /// `lockctl` with these arguments in this place, and nothing else in its environment.
     pub(crate) fn lockctl(&self, line: &(impl Line + ?Sized)) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lockctl"));
+        let mut command = Command::new(LOCKCTL);
         command.args(line.words());
         self.settle(&mut command);
         command
@@ -285,6 +285,15 @@ impl Place {
         fs::write(self.file(name), text).expect("a file in a directory of the test");
     }
 
+    /// Writes a file `lock.toml` of a move to SQLite from the locks of this URL.
+    pub(crate) fn write_migration(&self, old: &str) {
+        let file = format!(
+            "default = 'new'\n[backend.old]\nurl = '{old}'\n\
+             [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'"
+        );
+        self.write("lock.toml", &file);
+    }
+
     /// Starts `lockctl`.
     pub(crate) fn start(&self, line: &(impl Line + ?Sized)) -> Process {
         Process::start(self.lockctl(line))
@@ -435,7 +444,9 @@ impl Place {
         self.event_with("waiting", |event| !event["holders"].is_null())
     }
 
-    fn event_with(&self, name: &str, matches: impl Fn(&Value) -> bool) -> Value {
+    /// Waits for an event of this name that matches.
+    #[track_caller]
+    pub(crate) fn event_with(&self, name: &str, matches: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + SOON;
         loop {
             let events = self.events();
@@ -454,7 +465,7 @@ impl Place {
 
 impl Process {
     pub(crate) fn pid(&mut self) -> Pid {
-        pid_of(&self.child.id().to_string())
+        Pid::from_child(&self.child)
     }
 
     pub(crate) fn signal(&mut self, signal: Signal) {
@@ -464,6 +475,28 @@ impl Process {
     pub(crate) fn is_running(&mut self) -> bool {
         let status = self.child.try_wait();
         status.expect("it is a child of this process").is_none()
+    }
+
+    /// Waits until this is a part of standard error.
+    #[track_caller]
+    pub(crate) fn until_says(&mut self, part: &str) {
+        let what = format!("it says {part:?}");
+        self.until(&what, |process| process.stderr.text().contains(part));
+    }
+
+    /// Waits until this is a part of standard output.
+    #[track_caller]
+    pub(crate) fn until_prints(&mut self, part: &str) {
+        let what = format!("it prints {part:?}");
+        self.until(&what, |process| process.stdout.text().contains(part));
+    }
+
+    /// Waits until it has asked so many times whether to break a lock.
+    #[track_caller]
+    pub(crate) fn until_asked(&mut self, times: usize) {
+        self.until("it asks", |process| {
+            process.stdout.text().matches("break it? [y/N]").count() == times
+        });
     }
 
     /// Writes to its standard input.

@@ -38,9 +38,7 @@ impl Place {
     #[track_caller]
     pub(crate) fn waiting(&self, name: &str, options: &str) -> Process {
         let mut host = self.host(name, options, SERVE);
-        host.until("it waits", |host| {
-            host.stderr.text().contains("waiting for service")
-        });
+        host.until_says("waiting for service");
         host
     }
 
@@ -141,9 +139,7 @@ fn nothing_of_a_command_that_ended_runs_beside_the_next_one() {
         place.go();
         place.until_there("b");
         place.assert_never_met();
-        host.until("the term is over", |host| {
-            host.stderr.text().contains("campaigns again in")
-        });
+        host.until_says("campaigns again in");
         let worker = pid_of(&place.read("worker"));
         assert!(!is_alive(worker), "{options} {code}");
         if !options.is_empty() {
@@ -203,9 +199,7 @@ fn a_host_that_waits_after_a_term_is_stopped_by_ctrl_z() {
     let _next = place.waiting("b", "");
     place.go();
     place.until_there("b");
-    host.until("the term is over", |host| {
-        host.stderr.text().contains("campaigns again in")
-    });
+    host.until_says("campaigns again in");
     host.signal(Signal::TSTP);
     let pid = host.pid();
     until("it is stopped", || state(pid) == Some('T'));
@@ -217,9 +211,7 @@ fn a_host_that_waits_after_a_term_is_stopped_by_ctrl_z() {
 fn a_host_whose_backend_is_away_connects_again() {
     let place = Place::new();
     let mut host = place.host("a", "--backend sqlite:later/locks.db", SERVE);
-    host.until("it cannot connect", |host| {
-        host.stderr.text().contains("connects again in")
-    });
+    host.until_says("connects again in");
     fs::create_dir(place.file("later")).expect("the directory of the test");
     place.until_there("a");
     host.terminate(0);
@@ -277,7 +269,7 @@ fn followers_see_the_leader_and_its_address() {
         .prints_only("nobody leads service\n");
 
     let line = "lead --address 10.0.0.7:9000 --note blue service -- sleep 60";
-    let mut host = place.start(line);
+    let host = place.start(line);
     let leader = || place.json("leader service")["leader"].clone();
     until("the address is seen", || {
         leader()["address"] == "10.0.0.7:9000"
@@ -286,7 +278,7 @@ fn followers_see_the_leader_and_its_address() {
     for (name, text) in [("note", "blue"), ("user", "deploy"), ("program", "lockctl")] {
         assert_eq!(leader[name], text, "{leader}");
     }
-    assert_eq!(leader["pid"], host.pid().as_raw_nonzero().get(), "{leader}");
+    assert_eq!(leader["pid"], host.child.id(), "{leader}");
     assert!(
         leader["token"].is_u64() && leader["since"].is_string(),
         "{leader}"
@@ -328,13 +320,10 @@ fn changes_of_the_leader_are_watched() {
 #[test]
 fn what_a_candidate_waits_for_is_told_without_the_id_of_a_term() {
     let place = Place::new();
-    let mut leader = place.leader("");
+    let leader = place.leader("");
     let waiting = place.start("lead --events events service -- true");
     let told = place.waiting_event();
-    assert_eq!(
-        told["holders"][0]["pid"],
-        leader.pid().as_raw_nonzero().get()
-    );
+    assert_eq!(told["holders"][0]["pid"], leader.child.id());
     assert_eq!(told["holders"][0]["note"], Value::Null, "{told}");
     let ended = waiting.terminate(0);
     ended

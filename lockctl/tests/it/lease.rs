@@ -127,9 +127,7 @@ fn a_lease_without_a_ttl_has_that_of_run() {
 #[test]
 fn a_lock_on_two_backends_is_refused_before_it_is_waited_for() {
     let place = Place::new();
-    let file = "default = 'new'\n[backend.old]\nurl = 'sqlite:old.db'\n\
-                [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'";
-    place.write("lock.toml", file);
+    place.write_migration("sqlite:old.db");
     let _holder = place.holder("--config lock.toml k");
     let ended = place.expect(78, "--config lock.toml acquire -n k");
     ended.says(&[

@@ -16,8 +16,8 @@ fn last_run(place: &Place, key: &str) -> Value {
 fn a_command_runs_once_in_its_period_and_the_rest_is_told_when_and_by_whom() {
     let place = Place::new();
     let line = format!("{HOURLY} --note rota --events events nightly -- touch ran");
-    let mut ran = place.start(&line);
-    let pid = ran.pid().as_raw_nonzero().get();
+    let ran = place.start(&line);
+    let pid = ran.child.id();
     ran.expect(0).says_only("");
     place.remove(&["ran"]);
     let skipped = place.expect(0, &line);
@@ -78,8 +78,8 @@ fn a_command_that_fails_is_recorded_and_due_at_once() {
 #[test]
 fn a_command_that_another_process_runs_is_skipped() {
     let place = Place::new();
-    let mut runs = place.hold("--once-per 1h k", UNTIL_GO);
-    let pid = runs.pid().as_raw_nonzero();
+    let runs = place.hold("--once-per 1h k", UNTIL_GO);
+    let pid = runs.child.id();
     for line in ["--once-per 1h k", "--once-per 1h --skip-if-held k"] {
         let skipped = place.expect(0, &format!("run {line} -- touch ran"));
         skipped.says(&[

@@ -18,7 +18,7 @@ fn assert_fields(value: &Value, expected: &[&str]) {
 #[test]
 fn a_lock_in_json_has_all_of_its_fields() {
     let place = Place::new();
-    let mut holder = place.holder("--note reindex k");
+    let holder = place.holder("--note reindex k");
     let answer = place.json("inspect k");
     assert_fields(&answer, &["held", "key", "lock"]);
     assert_eq!(answer["key"], "k", "{answer}");
@@ -32,7 +32,7 @@ fn a_lock_in_json_has_all_of_its_fields() {
     let numbers = ["held_ms", "lease_left_ms", "pid", "token"];
     assert_fields(shown, &[&texts[..], &numbers].concat());
     assert!(numbers.iter().all(|name| shown[*name].is_u64()), "{shown}");
-    assert_eq!(shown["pid"], holder.pid().as_raw_nonzero().get(), "{shown}");
+    assert_eq!(shown["pid"], holder.child.id(), "{shown}");
     for (name, text) in [
         ("note", "reindex"),
         ("user", "deploy"),
@@ -97,7 +97,7 @@ fn list_takes_beginnings_and_stars() {
 #[test]
 fn people_get_a_table_and_a_line_for_each_fact() {
     let place = Place::new();
-    let mut holder = place.holder("--note a\u{1b}[2Jb k\u{202e}x");
+    let holder = place.holder("--note a\u{1b}[2Jb k\u{202e}x");
     let table = place.expect(0, "list");
     let lines: Vec<_> = table.stdout.lines().collect();
     let [head, row] = lines[..] else {
@@ -118,7 +118,7 @@ fn people_get_a_table_and_a_line_for_each_fact() {
     }
     assert!(row.starts_with("k\\u{202e}x  exclusive  "), "{table}");
     assert!(
-        row.contains(&format!(" pid {}", holder.pid().as_raw_nonzero())),
+        row.contains(&format!(" pid {}", holder.child.id())),
         "{table}"
     );
     assert!(row.ends_with("a\\u{1b}[2Jb"), "{table}");
@@ -217,19 +217,14 @@ fn break_asks_on_a_terminal() {
 #[test]
 fn break_asks_again_about_another_holder() {
     let place = Place::new();
-    let until_asked = |asked: &mut Process, times: usize| {
-        asked.until("it asks", |asked| {
-            asked.stdout.text().matches("break it? [y/N]").count() == times
-        });
-    };
     let first = place.holder("k");
     let mut asked = place.terminal(&format!("{LOCKCTL} break k"));
-    until_asked(&mut asked, 1);
+    asked.until_asked(1);
     first.terminate(143);
-    let mut second = place.holder("k");
+    let second = place.holder("k");
     asked.enter("y\n");
-    until_asked(&mut asked, 2);
-    let pid = format!(" pid {} since", second.pid().as_raw_nonzero());
+    asked.until_asked(2);
+    let pid = format!(" pid {} since", second.child.id());
     assert!(asked.stdout.text().contains(&pid), "no new holder is named");
     assert!(place.is_held("k"), "the new holder has lost the lock");
     second.terminate(143);

@@ -8,23 +8,16 @@ fn a_lock_is_shown_and_broken_on_a_terminal_that_is_given_back() {
     let mut holder = place.holder("--note reindex orders/1");
     let _other = place.holder("bills/2");
     let mut top = place.terminal(&format!("stty cols 120 rows 30; {LOCKCTL} top"));
-    top.until("the locks are shown", |top| {
-        let shown = top.stdout.text();
-        shown.contains("2 held") && shown.contains("orders/1") && shown.contains("reindex")
-    });
+    for part in ["2 held", "orders/1", "reindex"] {
+        top.until_prints(part);
+    }
     top.enter("/or\r");
-    top.until("the filter counts", |top| {
-        top.stdout.text().contains("1 held")
-    });
+    top.until_prints("1 held");
     top.enter("b");
-    top.until("it asks", |top| {
-        top.stdout.text().contains("take orders/1 from")
-    });
+    top.until_prints("take orders/1 from");
     assert!(holder.is_running());
     top.enter("y");
-    top.until("the lock is broken", |top| {
-        top.stdout.text().contains("orders/1 is broken")
-    });
+    top.until_prints("orders/1 is broken");
     assert_eq!(holder.ended().code, 79);
     top.enter("q");
     let ended = top.ended();
@@ -39,18 +32,13 @@ fn a_holder_that_nobody_was_asked_about_keeps_the_lock() {
     let place = Place::new();
     let first = place.holder("k");
     let mut top = place.terminal(&format!("stty cols 120 rows 30; {LOCKCTL} top"));
-    top.until("the lock is shown", |top| {
-        top.stdout.text().contains("1 held")
-    });
+    top.until_prints("1 held");
     top.enter("b");
-    top.until("it asks", |top| top.stdout.text().contains("take k from"));
+    top.until_prints("take k from");
     first.terminate(143);
     let _second = place.holder("k");
     top.enter("y");
-    top.until("it declines", |top| {
-        let shown = top.stdout.text();
-        shown.contains("k has another holder now, nothing is broken")
-    });
+    top.until_prints("k has another holder now, nothing is broken");
     top.enter("q");
     top.expect(0);
     assert!(place.is_held("k"), "the next holder has lost the lock");

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::fixture::{LOCKCTL, Place, Process, UNTIL_GO, full_pipe, until};
+use crate::fixture::{LOCKCTL, Place, Process, UNTIL_GO, full_pipe};
 
 #[test]
 fn a_lock_is_held_by_one_command_at_a_time() {
@@ -23,8 +23,8 @@ fn a_lock_is_held_by_one_command_at_a_time() {
 #[test]
 fn a_waiter_is_told_the_holder() {
     let place = Place::new();
-    let mut holder = place.holder("--note re\u{202e}index k");
-    let pid = holder.pid().as_raw_nonzero();
+    let holder = place.holder("--note re\u{202e}index k");
+    let pid = holder.child.id();
     let ended = place.expect(75, "run -w 2 k -- true");
     let lines: Vec<_> = ended.stderr.lines().collect();
     let [waiting, error, holder, hint] = lines[..] else {
@@ -150,8 +150,8 @@ fn several_keys_are_all_or_nothing() {
 #[test]
 fn a_terminal_shows_a_spinner_with_the_holder() {
     let place = Place::new();
-    let mut holder = place.holder("k");
-    let pid = holder.pid().as_raw_nonzero();
+    let holder = place.holder("k");
+    let pid = holder.child.id();
     let ended = place
         .terminal(&format!("{LOCKCTL} run -w 2 k -- true"))
         .expect(75);
@@ -168,11 +168,7 @@ fn the_next_key_is_told_on_a_terminal_as_well() {
     let line = format!("{LOCKCTL} run --events events a b -- true");
     let waiter = place.terminal(&line);
     for (key, holder) in holders {
-        until(&format!("{key} is waited for"), || {
-            let events = place.events();
-            let mut events = events.iter();
-            events.any(|event| event["event"] == "waiting" && event["key"] == key)
-        });
+        place.event_with("waiting", |event| event["key"] == key);
         holder.terminate(143);
     }
     waiter.expect(0);
@@ -197,9 +193,7 @@ fn a_terminal_that_takes_no_bytes_holds_up_no_end_of_the_waiting() {
     let _holder = place.holder("k");
     for line in ["run -w 2s k -- true", "acquire -w 2s k"] {
         let mut waiter = place.terminal(&format!("{LOCKCTL} {line}"));
-        waiter.until("the spinner is seen", |waiter| {
-            waiter.stdout.text().contains("waiting for k")
-        });
+        waiter.until_prints("waiting for k");
         // Ctrl-S.
         waiter.enter("\x13");
         waiter.expect(75);

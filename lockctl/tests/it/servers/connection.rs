@@ -14,16 +14,6 @@ fn backend() -> String {
     format!("--backend {database}?mode=row")
 }
 
-/// The options that lead to a move from the locks of this URL, which live with a connection, to leases.
-fn migrating_from(url: &str, place: &Place) -> &'static str {
-    let file = format!(
-        "default = 'new'\n[backend.old]\nurl = '{url}'\n\
-         [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'"
-    );
-    place.write("lock.toml", &file);
-    "--config lock.toml"
-}
-
 #[test]
 fn the_command_is_dead_before_the_end_of_max_hold_frees_its_lock() {
     // The last one is being stopped already, and would be killed after the end.
@@ -84,15 +74,13 @@ fn a_signal_ends_the_wait_for_min_hold() {
     place.expect(0, &format!("{backend} run -w 20s k -- true"));
 }
 
-/// The part on the new backend would outlast `lockctl`, and that on the old one would not.
+/// The part on the new backend, which has leases, would outlast `lockctl`, and that on the old one would not.
 #[test]
 fn the_min_hold_of_a_lock_on_two_backends_counts_on_both() {
     let (place, url) = (Place::new(), PostgresServer::shared().database());
-    let both = migrating_from(&format!("{url}?mode=row"), &place);
+    place.write_migration(&format!("{url}?mode=row"));
     let began = Instant::now();
-    let run = place.start(&format!(
-        "{both} run --min-hold 6s --events events k -- true"
-    ));
+    let run = place.start("--config lock.toml run --min-hold 6s --events events k -- true");
     place.event("released");
     place.expect(0, &format!("--backend {url}?mode=row run -w 20s k -- true"));
     let held = began.elapsed();
@@ -133,9 +121,11 @@ fn sessions_outlive_a_killed_lockctl_until_its_command_is_dead() {
     // A lock on two backends is free for the clients of either as soon as its part there is.
     side_by_side(&urls.collect::<Vec<_>>(), |&(url, migrates)| {
         let place = Place::new();
-        let backend = match migrates {
-            true => migrating_from(url, &place).to_owned(),
-            false => format!("--backend {url}"),
+        let backend = if migrates {
+            place.write_migration(url);
+            "--config lock.toml".to_owned()
+        } else {
+            format!("--backend {url}")
         };
         let script = format!("echo $$ > pid; {LIVES_ON}");
         let mut command = place.lockctl(&format!("{backend} run k -- sh -c"));

@@ -5,7 +5,7 @@ use std::process::Command;
 use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeperServer};
 
 use super::schema::Database;
-use crate::fixture::{Ended, LOCKCTL, Place, Process, side_by_side};
+use crate::fixture::{Ended, LOCKCTL, Place, side_by_side};
 
 /// Each way to acquire is refused with 65, says this, and no name of a script.
 #[track_caller]
@@ -87,18 +87,13 @@ fn break_asks_again_about_another_holder_of_another_library() {
     let set = |value: &str| {
         redis_cli(&server, &["SET", "lock:k", value, "NX", "PX", "60000"]);
     };
-    let until_asked = |asked: &mut Process, times: usize| {
-        asked.until("it asks", |asked| {
-            asked.stdout.text().matches("break it? [y/N]").count() == times
-        });
-    };
     set(&first);
     let mut asked = place.terminal(&format!("{LOCKCTL} --backend {} break k", server.url()));
-    until_asked(&mut asked, 1);
+    asked.until_asked(1);
     redis_cli(&server, &["DEL", "lock:k"]);
     set(&second);
     asked.enter("y\n");
-    until_asked(&mut asked, 2);
+    asked.until_asked(2);
     let held = redis_cli(&server, &["GET", "lock:k"]);
     assert_eq!(
         String::from_utf8_lossy(&held).trim(),
