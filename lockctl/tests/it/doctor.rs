@@ -1,7 +1,6 @@
 //! `lockctl doctor`: its arguments and output. The faults of each server are tested by its backend;
 //! here is one of each kind.
 
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -17,16 +16,15 @@ struct Bill {
 /// Has the doctor look at this URL.
 #[track_caller]
 fn examine(url: &str) -> Bill {
-    examine_with(&[url], |_| {})
+    examine_with(&[url], &[])
 }
 
-/// The same with other arguments, and a change of the command.
+/// The same with other arguments, and variables.
 #[track_caller]
-fn examine_with(args: &[&str], change: impl FnOnce(&mut Command)) -> Bill {
+fn examine_with(args: &[&str], variables: &[(&str, &str)]) -> Bill {
     let place = Place::new();
     let mut command = place.lockctl("--format json doctor");
-    command.args(args);
-    change(&mut command);
+    command.args(args).envs(variables.iter().copied());
     let mut process = Process::start(command);
     process.time = EXAMINATION;
     let ended = process.ended();
@@ -146,29 +144,26 @@ fn without_a_url_it_looks_at_the_chosen_backend() {
 
 #[test]
 fn all_targets_are_examined_in_their_namespace() {
-    for (args, namespace, expected) in [
+    let of_shop = [("LOCK_KEY_NAMESPACE", "shop")];
+    for (args, variables, expected) in [
         // An option is that of all targets, a variable that of targets without one.
         (
             &["--namespace", "shop", "memory:", "memory:x?namespace=old"][..],
-            "",
+            &[][..],
             &["memory:?namespace=shop", "memory:x?namespace=shop"][..],
         ),
         (
             &["memory:", "memory:x?namespace=own"],
-            "shop",
+            &of_shop,
             &["memory:?namespace=shop", "memory:x?namespace=own"],
         ),
         (
             &["memory:", "memory:shop", "memory:shop"],
-            "",
+            &[],
             &["memory:", "memory:shop", "memory:shop"],
         ),
     ] {
-        let bill = examine_with(args, |command| {
-            if !namespace.is_empty() {
-                command.env("LOCK_KEY_NAMESPACE", namespace);
-            }
-        });
+        let bill = examine_with(args, variables);
         bill.assert_clean();
         let targets = bill.value["targets"].as_array().expect("targets").iter();
         let found: Vec<_> = targets
@@ -193,7 +188,7 @@ fn a_url_that_is_wrong_is_a_fault_with_a_fix() {
         let summary = text(bill.check("url"), "summary");
         assert!(summary.contains(says), "{summary}");
     }
-    let bill = examine_with(&["memory:", "carrier-pigeon://roof"], |_| {});
+    let bill = examine_with(&["memory:", "carrier-pigeon://roof"], &[]);
     assert_eq!(bill.ended.code, 1, "{}", bill.ended);
     assert_eq!(bill.value["status"], "error");
     let statuses = [0, 1].map(|at: usize| text(&bill.value["targets"][at], "status"));
@@ -244,9 +239,7 @@ fn an_accepted_check_that_does_not_exist_is_wrong_usage() {
 #[test]
 fn both_backends_of_a_migration_are_examined() {
     let place = Place::new();
-    let file = "default = 'new'\n[backend.old]\nurl = 'sqlite:old.db'\n\
-                [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'";
-    place.write("lock.toml", file);
+    place.write_migration("sqlite:old.db");
     let mut process = place.start("--format json --config lock.toml doctor");
     process.time = EXAMINATION;
     let value = process.ended().json();
@@ -369,7 +362,7 @@ mod servers {
                 &[("session-timeout", "warning")],
             ),
         ]);
-        let accepted = examine_with(&["--accept", "persistence", &forgetful.url()], |_| {});
+        let accepted = examine_with(&["--accept", "persistence", &forgetful.url()], &[]);
         assert_eq!(accepted.ended.code, 0, "{}", accepted.ended);
         assert_eq!(accepted.check("persistence")["accepted"], true);
     }
@@ -427,7 +420,7 @@ mod servers {
     /// The status of `same-locks` of the second of these URLs.
     #[track_caller]
     fn compared(first: &str, second: &str) -> (i32, String) {
-        let bill = examine_with(&["--same-locks", first, second], |_| {});
+        let bill = examine_with(&["--same-locks", first, second], &[]);
         let checks = bill.value["targets"][1]["checks"].as_array();
         let checks = checks.expect("checks").iter();
         let found: Vec<_> = checks.filter(|check| check["id"] == "same-locks").collect();
@@ -475,7 +468,7 @@ mod servers {
         let proxy = Proxy::start(server.port());
         proxy.set_latency(Direction::Replies, Duration::from_millis(60));
         let url = format!("{}?connect-timeout=10s", proxy.url());
-        let bill = examine_with(&["--ttl", "1s", &url], |_| {});
+        let bill = examine_with(&["--ttl", "1s", &url], &[]);
         bill.assert_faults(&[("round-trip", "warning")]);
         let impact = text(bill.check("round-trip"), "impact");
         let room = impact.starts_with("a lease of 1s has room for exchanges of 100ms, and");
