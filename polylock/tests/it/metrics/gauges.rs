@@ -77,10 +77,7 @@ fn assert_everything_happened(page: &Page) {
 
 #[tokio::test(start_paused = true)]
 async fn gauges_count_locks_and_waiters() {
-    let (observer, page) = observer();
-    let observer: Arc<dyn Observer> = Arc::new(observer);
-    let store = Memory::with_engine(Engine::on_current_runtime("memory"));
-    let locks = stack(&store, &observer);
+    let (store, locks, page) = observed();
     let (held, waiters) = (
         r#"polylock_held{backend="memory",class="none"}"#,
         r#"polylock_waiters{backend="memory",class="none"}"#,
@@ -112,10 +109,7 @@ async fn gauges_count_locks_and_waiters() {
 
 #[tokio::test(start_paused = true)]
 async fn guards_of_one_owner_are_one_lock() {
-    let (observer, page) = observer();
-    let observer: Arc<dyn Observer> = Arc::new(observer);
-    let store = Memory::with_engine(Engine::on_current_runtime("memory"));
-    let locks = stack(&store, &observer);
+    let (_, locks, page) = observed();
     let held = r#"polylock_held{backend="memory",class="none"}"#;
     let owner = Owner::new();
     let outer = locks.request("a").owner(&owner).acquire().await.unwrap();
@@ -128,6 +122,15 @@ async fn guards_of_one_owner_are_one_lock() {
 }
 
 type Locks = Arc<dyn DistributedLock>;
+
+/// A store, the locks of a process over it, and the page about them.
+fn observed() -> (Memory, Locks, Page) {
+    let (observer, page) = observer();
+    let observer: Arc<dyn Observer> = Arc::new(observer);
+    let store = Memory::with_engine(Engine::on_current_runtime("memory"));
+    let locks = stack(&store, &observer);
+    (store, locks, page)
+}
 
 /// What a process has over the store: the layers of a URL, without a namespace.
 fn stack(store: &Memory, observer: &Arc<dyn Observer>) -> Locks {

@@ -34,21 +34,16 @@ async fn refused_requests_are_counted_by_status_and_reason() {
     let mut app: Router = Router::new().route("/", post(|| async {})).layer(layer);
     let held = locks.lock("accounts:42").await.unwrap();
 
-    let busy = Request::post("/")
-        .header("x-account", "42")
-        .body(Body::empty())
-        .unwrap();
-    let answer = app.call(busy).await.unwrap();
+    let post = || Request::post("/");
+    let of_account = || post().header("x-account", "42").body(Body::empty());
+    let answer = app.call(of_account().unwrap()).await.unwrap();
     assert_eq!(answer.status(), StatusCode::CONFLICT);
-    let nameless = Request::post("/").body(Body::empty()).unwrap();
+    let nameless = post().body(Body::empty()).unwrap();
     let answer = app.call(nameless).await.unwrap();
     assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
     held.release().await.unwrap();
-    let served = Request::post("/")
-        .header("x-account", "42")
-        .body(Body::empty())
-        .unwrap();
-    assert_eq!(app.call(served).await.unwrap().status(), StatusCode::OK);
+    let answer = app.call(of_account().unwrap()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
 
     assert_eq!(refused("409", "lock-busy"), Some(1.0));
     assert_eq!(refused("400", "lock-key"), Some(1.0));
