@@ -151,12 +151,12 @@ pub(crate) fn openers_with_processes() -> Openers {
     Openers::compiled_in().with_worker(worker())
 }
 
-/// A file of a directory that has to live as long.
 /// A directory in memory: a disk that other tests keep busy stalls for longer than a lease of a second lasts.
 pub(crate) fn memory_dir() -> TempDir {
     tempfile::tempdir_in("/dev/shm").expect("there is memory")
 }
 
+/// A file of a directory that has to live as long.
 pub(crate) fn sqlite(dir: &TempDir) -> Target {
     let file = dir.path().join("locks.db");
     target("sqlite", format!("sqlite:{}", file.display()))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use polylock_bench::plan::{Plan, Workload};
 use polylock_bench::target::Openers;
 
-use crate::support::{self, Fault, faulty, memory, plan, run, sample};
+use crate::support::{self, Fault, faulty, memory, memory_dir, plan, run, sample};
 
 const ALL_WITHOUT_CRASHES: [Workload; 8] = [
     Workload::Uncontended,
@@ -21,8 +21,7 @@ const ALL_WITHOUT_CRASHES: [Workload; 8] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_workload_is_measured_on_memory_and_sqlite() {
-    // In memory: a busy disk may take longer for a commit than all of a measurement does.
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let dir = memory_dir();
     let mut plan = plan(&ALL_WITHOUT_CRASHES, 2);
     // Several times as long as the longest hold of the sweep.
     plan.duration = Duration::from_millis(350);
