@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use lock_testkit::locks::renewed_after;
 use polylock_core::engine::LeaseId;
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{DistributedLock, LeaseState, LockGuard, LostReason, Renewal};
+use polylock_core::{AcquireRequest, DistributedLock, LeaseState, LockGuard, LostReason, Renewal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -174,27 +174,25 @@ async fn a_lock_that_is_kept_for_its_min_hold_moves_no_other() {
 /// A lock that is held for too long ends although its guard is kept, and its neighbors stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_held_for_too_long_ends_beside_one_that_is_renewed() {
-    let place = Place::new().await;
-    let locks = place.client().await;
-    let kept = acquire(&locks, "kept").await;
-    let long = request("long").with_max_hold(Duration::from_millis(500));
-    let long = locks.acquire(&long).await.expect("it is free");
-    assert_eq!(loss(&long).await, LostReason::MaxHold);
-    release(acquire(&*place.client().await, "long").await).await;
-    drop(long);
-    release(kept).await;
+    let long = request("a").with_max_hold(ms(500));
+    ends_beside_one_that_is_renewed(&long, LostReason::MaxHold).await;
 }
 
 /// A lock that its holder renews itself is not kept alive by others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_not_renewed_ends_beside_one_that_is() {
+    let manual = request("a").with_renewal(Renewal::Manual);
+    ends_beside_one_that_is_renewed(&manual, LostReason::Expired).await;
+}
+
+async fn ends_beside_one_that_is_renewed(request: &AcquireRequest, reason: LostReason) {
     let place = Place::new().await;
     let locks = place.client().await;
     let kept = acquire(&locks, "kept").await;
-    let manual = request("manual").with_renewal(Renewal::Manual);
-    let manual = locks.acquire(&manual).await.expect("it is free");
-    assert_eq!(loss(&manual).await, LostReason::Expired);
-    release(acquire(&*place.client().await, "manual").await).await;
+    let lost = locks.acquire(request).await.expect("it is free");
+    assert_eq!(loss(&lost).await, reason);
+    release(acquire(&*place.client().await, "a").await).await;
+    drop(lost);
     release(kept).await;
 }
 
