@@ -56,11 +56,9 @@ const RESERVED: &[(&str, &str)] = &[(".", "%2E"), ("..", "%2E%2E"), ("zookeeper"
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use lock_testkit::locks::key;
 
-    fn key(name: &str) -> LockKey {
-        LockKey::new(name).unwrap()
-    }
+    use super::*;
 
     #[test]
     fn every_key_has_a_directory_and_every_directory_its_key() {

@@ -109,17 +109,13 @@ const DOT_NET: &str = "lock-";
 
 #[cfg(test)]
 mod tests {
+    use lock_testkit::locks::permits;
     use polylock_core::engine::SeededEntropy;
 
     use super::*;
 
     fn parsed(name: &str) -> Option<(Mode, i64)> {
         ZkContender::parse(name).map(|found| (found.mode, found.sequence.0))
-    }
-
-    fn permit(limit: u32) -> Mode {
-        let limit = NonZeroU32::new(limit).unwrap();
-        Mode::Permit { limit }
     }
 
     #[test]
@@ -131,7 +127,7 @@ mod tests {
             (format!("{uuid}-lock-0000000007"), Exclusive, 7),
             (format!("{uuid}-__WRIT__0000000008"), Exclusive, 8),
             (format!("{uuid}-__READ__0000000009"), Shared, 9),
-            (format!("{uuid}-__PERM__3-0000000010"), permit(3), 10),
+            (format!("{uuid}-__PERM__3-0000000010"), permits(3), 10),
             (format!("{hex}__lock__0000000011"), Exclusive, 11),
             (format!("{hex}__rlock__0000000012"), Shared, 12),
             ("lock-0000000013".to_owned(), Exclusive, 13),
@@ -141,7 +137,7 @@ mod tests {
                 -2_147_483_648,
             ),
             (format!("{uuid}-lock--000000001"), Exclusive, -1),
-            (format!("{uuid}-__PERM__3--000000001"), permit(3), -1),
+            (format!("{uuid}-__PERM__3--000000001"), permits(3), -1),
             (format!("{uuid}-lock-0000004294967296"), Exclusive, 1 << 32),
         ];
         for (name, mode, number) in cases {
@@ -174,7 +170,7 @@ mod tests {
     fn a_stem_and_a_number_make_a_name() {
         let id = LeaseId::random(&SeededEntropy::new(7));
         for compat in [Compat::Curator, Compat::CuratorReadWrite, Compat::Kazoo] {
-            for mode in [Mode::Exclusive, Mode::Shared, permit(12)] {
+            for mode in [Mode::Exclusive, Mode::Shared, permits(12)] {
                 let name = format!("{}0000000042", stem(compat, mode, id));
                 assert_eq!(parsed(&name), Some((mode, 42)), "{name}");
             }
@@ -200,7 +196,7 @@ mod tests {
                 assert_eq!(shared.name, name(Mode::Shared));
                 assert_eq!(parsed(&shared.name), Some((Mode::Shared, number)));
                 assert_eq!(shared.downgraded(), None);
-                let other = ZkContender::parse(&name(permit(3))).unwrap();
+                let other = ZkContender::parse(&name(permits(3))).unwrap();
                 assert_eq!(other.downgraded(), None);
             }
         }

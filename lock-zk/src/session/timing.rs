@@ -165,14 +165,12 @@ impl LivenessEvidence {
 
 #[cfg(test)]
 mod tests {
+    use lock_testkit::locks::ms;
+
     use super::*;
 
     fn at(millis: u64) -> Moment {
         Moment::from_nanos(millis * 1_000_000)
-    }
-
-    fn ms(millis: u64) -> Duration {
-        Duration::from_millis(millis)
     }
 
     /// A heartbeat leaves every 2 s, and locks are held for 13,125 ms after what the leader knows.

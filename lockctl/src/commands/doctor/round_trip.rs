@@ -233,27 +233,24 @@ fn heartbeat_timeout(session_timeout: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use lock_testkit::locks::ms;
     use polylock::Status;
 
     use super::*;
 
-    fn millis(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
     #[test]
     fn quantiles_are_of_the_nearest_rank() {
-        let times = (1..=200).rev().map(millis).collect();
+        let times = (1..=200).rev().map(ms).collect();
         let quantiles = RoundTripQuantiles::of(times);
         let RoundTripQuantiles { p50, p90, p99, .. } = quantiles;
-        assert_eq!([p50, p90, p99], [100, 180, 198].map(millis));
-        let one = RoundTripQuantiles::of(vec![millis(7)]);
-        assert_eq!((one.count, one.p50, one.p99), (1, millis(7), millis(7)));
+        assert_eq!([p50, p90, p99], [100, 180, 198].map(ms));
+        let one = RoundTripQuantiles::of(vec![ms(7)]);
+        assert_eq!((one.count, one.p50, one.p99), (1, ms(7), ms(7)));
         // One that is slow does not decide.
         for count in [2, 5, 9, 10, 11, 200] {
-            let mut times = vec![millis(1); count - 1];
+            let mut times = vec![ms(1); count - 1];
             times.push(Duration::from_secs(9));
-            assert_eq!(RoundTripQuantiles::of(times).p90, millis(1), "{count}");
+            assert_eq!(RoundTripQuantiles::of(times).p90, ms(1), "{count}");
         }
     }
 
@@ -278,9 +275,9 @@ mod tests {
         ] {
             let quantiles = RoundTripQuantiles {
                 count: 100,
-                p50: millis(p90 / 2),
-                p90: millis(p90),
-                p99: millis(p90 * 9),
+                p50: ms(p90 / 2),
+                p90: ms(p90),
+                p99: ms(p90 * 9),
             };
             let round_trips = RoundTrips {
                 cycle: quantiles,
