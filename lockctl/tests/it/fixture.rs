@@ -128,154 +128,7 @@ impl Place {
         command.args(line.words());
         Process::start(command).ended().json()
     }
-}
 
-/// The exit status and the output of a process, which each failed assertion on it shows.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    line: String,
-    /// The code that a shell sees.
-    pub(crate) code: i32,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
-
-impl Ended {
-    /// Standard output as JSON.
-    #[track_caller]
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("no JSON ({e}): {self}"))
-    }
-}
-
-impl fmt::Display for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (line, code) = (&self.line, self.code);
-        write!(f, "`{line}` ended with {code}")?;
-        write_said(f, &self.stdout, &self.stderr)
-    }
-}
-
-fn write_said(out: &mut impl fmt::Write, stdout: &str, stderr: &str) -> fmt::Result {
-    write!(out, "\n-- stdout:\n{stdout}\n-- stderr:\n{stderr}")
-}
-
-/// A process that is killed when it is dropped.
-pub(crate) struct Process {
-    pub(crate) child: Child,
-    line: String,
-    pub(crate) stdout: Pipe,
-    pub(crate) stderr: Pipe,
-    /// How long anything about it is waited for.
-    pub(crate) time: Duration,
-}
-
-impl Process {
-    pub(crate) fn start(mut command: Command) -> Self {
-        let words = [command.get_program()]
-            .into_iter()
-            .chain(command.get_args());
-        let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-        let line = words.join(" ");
-        let mut child = command.spawn().unwrap_or_else(|e| panic!("{line}: {e}"));
-        Self {
-            line,
-            stdout: Pipe::read(child.stdout.take()),
-            stderr: Pipe::read(child.stderr.take()),
-            time: SOON,
-            child,
-        }
-    }
-
-    /// Waits until `is_so`; a failure shows what the process has said.
-    #[track_caller]
-    pub(crate) fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
-        let deadline = Instant::now() + self.time;
-        while !is_so(self) {
-            if Instant::now() > deadline {
-                let mut said = String::new();
-                write_said(&mut said, &self.stdout.text(), &self.stderr.text()).unwrap();
-                panic!(
-                    "not within {:?}: {what}; `{}` said{said}",
-                    self.time, self.line
-                );
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Waits for the end, and returns the code that a shell sees.
-    #[track_caller]
-    pub(crate) fn code(&mut self) -> i32 {
-        let mut status = None;
-        self.until("the process ends", |process| {
-            status = process.child.try_wait().unwrap();
-            status.is_some()
-        });
-        let status = status.unwrap();
-        let signal = || 128 + status.signal().unwrap();
-        status.code().unwrap_or_else(signal)
-    }
-
-    /// Waits for the end.
-    #[track_caller]
-    pub(crate) fn ended(mut self) -> Ended {
-        let code = self.code();
-        let is_read = |process: &mut Self| process.stdout.is_read() && process.stderr.is_read();
-        self.until("nobody has its pipes open after its end", is_read);
-        let line = self.line.clone();
-        let text =
-            |pipe: &Pipe| String::from_utf8(pipe.bytes()).unwrap_or_else(|e| panic!("{line}: {e}"));
-        Ended {
-            code,
-            stdout: text(&self.stdout),
-            stderr: text(&self.stderr),
-            line,
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
-/// What a process writes, read while it runs.
-pub(crate) struct Pipe {
-    read: Arc<Mutex<Vec<u8>>>,
-    reader: JoinHandle<()>,
-}
-
-impl Pipe {
-    fn read(pipe: Option<impl Read + Send + 'static>) -> Self {
-        let read = Arc::new(Mutex::new(Vec::new()));
-        let to = Arc::clone(&read);
-        let reader = std::thread::spawn(move || {
-            let Some(mut pipe) = pipe else { return };
-            let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = pipe.read(&mut buffer) {
-                to.lock().unwrap().extend_from_slice(&buffer[..count]);
-            }
-        });
-        Self { read, reader }
-    }
-
-    fn is_read(&self) -> bool {
-        self.reader.is_finished()
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        self.read.lock().unwrap().clone()
-    }
-
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.bytes()).into_owned()
-    }
-}
-
-impl Place {
     /// The database that `lockctl` uses by default here.
     pub(crate) fn database(&self) -> PathBuf {
         self.file("polylock/locks.db")
@@ -463,7 +316,161 @@ impl Place {
     }
 }
 
+/// The exit status and the output of a process, which each failed assertion on it shows.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    line: String,
+    /// The code that a shell sees.
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// Standard output as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("no JSON ({e}): {self}"))
+    }
+
+    /// All of these are a part of standard error.
+    #[track_caller]
+    pub(crate) fn says(self, parts: &[&str]) -> Self {
+        for part in parts {
+            assert!(self.stderr.contains(part), "nothing of {part:?}: {self}");
+        }
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn says_nothing_of(self, parts: &[&str]) -> Self {
+        for part in parts {
+            let all = [&self.stdout, &self.stderr];
+            assert!(
+                !all.iter().any(|said| said.contains(part)),
+                "says {part:?}: {self}"
+            );
+        }
+        self
+    }
+
+    /// This is all of standard error.
+    #[track_caller]
+    pub(crate) fn says_only(self, text: &str) -> Self {
+        assert_eq!(self.stderr, text, "{self}");
+        self
+    }
+
+    /// All of these are a part of standard output.
+    #[track_caller]
+    pub(crate) fn prints(self, parts: &[&str]) -> Self {
+        for part in parts {
+            assert!(self.stdout.contains(part), "no {part:?} is printed: {self}");
+        }
+        self
+    }
+
+    /// This is all of standard output.
+    #[track_caller]
+    pub(crate) fn prints_only(self, text: &str) -> Self {
+        assert_eq!(self.stdout, text, "{self}");
+        self
+    }
+
+    /// The number that is all of standard output.
+    #[track_caller]
+    pub(crate) fn number(&self) -> u64 {
+        let number = self.stdout.trim().parse();
+        number.unwrap_or_else(|e| panic!("no number ({e}): {self}"))
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (line, code) = (&self.line, self.code);
+        write!(f, "`{line}` ended with {code}")?;
+        write_said(f, &self.stdout, &self.stderr)
+    }
+}
+
+fn write_said(out: &mut impl fmt::Write, stdout: &str, stderr: &str) -> fmt::Result {
+    write!(out, "\n-- stdout:\n{stdout}\n-- stderr:\n{stderr}")
+}
+
+/// A process that is killed when it is dropped.
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    line: String,
+    pub(crate) stdout: Pipe,
+    pub(crate) stderr: Pipe,
+    /// How long anything about it is waited for.
+    pub(crate) time: Duration,
+}
+
 impl Process {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let words = [command.get_program()]
+            .into_iter()
+            .chain(command.get_args());
+        let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+        let line = words.join(" ");
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{line}: {e}"));
+        Self {
+            line,
+            stdout: Pipe::read(child.stdout.take()),
+            stderr: Pipe::read(child.stderr.take()),
+            time: SOON,
+            child,
+        }
+    }
+
+    /// Waits until `is_so`; a failure shows what the process has said.
+    #[track_caller]
+    pub(crate) fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+        let deadline = Instant::now() + self.time;
+        while !is_so(self) {
+            if Instant::now() > deadline {
+                let mut said = String::new();
+                write_said(&mut said, &self.stdout.text(), &self.stderr.text()).unwrap();
+                panic!(
+                    "not within {:?}: {what}; `{}` said{said}",
+                    self.time, self.line
+                );
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for the end, and returns the code that a shell sees.
+    #[track_caller]
+    pub(crate) fn code(&mut self) -> i32 {
+        let mut status = None;
+        self.until("the process ends", |process| {
+            status = process.child.try_wait().unwrap();
+            status.is_some()
+        });
+        let status = status.unwrap();
+        let signal = || 128 + status.signal().unwrap();
+        status.code().unwrap_or_else(signal)
+    }
+
+    /// Waits for the end.
+    #[track_caller]
+    pub(crate) fn ended(mut self) -> Ended {
+        let code = self.code();
+        let is_read = |process: &mut Self| process.stdout.is_read() && process.stderr.is_read();
+        self.until("nobody has its pipes open after its end", is_read);
+        let line = self.line.clone();
+        let text =
+            |pipe: &Pipe| String::from_utf8(pipe.bytes()).unwrap_or_else(|e| panic!("{line}: {e}"));
+        Ended {
+            code,
+            stdout: text(&self.stdout),
+            stderr: text(&self.stderr),
+            line,
+        }
+    }
+
     pub(crate) fn pid(&mut self) -> Pid {
         Pid::from_child(&self.child)
     }
@@ -521,56 +528,43 @@ impl Process {
     }
 }
 
-impl Ended {
-    /// All of these are a part of standard error.
-    #[track_caller]
-    pub(crate) fn says(self, parts: &[&str]) -> Self {
-        for part in parts {
-            assert!(self.stderr.contains(part), "nothing of {part:?}: {self}");
-        }
-        self
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// What a process writes, read while it runs.
+pub(crate) struct Pipe {
+    read: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Pipe {
+    fn read(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let to = Arc::clone(&read);
+        let reader = std::thread::spawn(move || {
+            let Some(mut pipe) = pipe else { return };
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = pipe.read(&mut buffer) {
+                to.lock().unwrap().extend_from_slice(&buffer[..count]);
+            }
+        });
+        Self { read, reader }
     }
 
-    #[track_caller]
-    pub(crate) fn says_nothing_of(self, parts: &[&str]) -> Self {
-        for part in parts {
-            let all = [&self.stdout, &self.stderr];
-            assert!(
-                !all.iter().any(|said| said.contains(part)),
-                "says {part:?}: {self}"
-            );
-        }
-        self
+    fn is_read(&self) -> bool {
+        self.reader.is_finished()
     }
 
-    /// This is all of standard error.
-    #[track_caller]
-    pub(crate) fn says_only(self, text: &str) -> Self {
-        assert_eq!(self.stderr, text, "{self}");
-        self
+    fn bytes(&self) -> Vec<u8> {
+        self.read.lock().unwrap().clone()
     }
 
-    /// All of these are a part of standard output.
-    #[track_caller]
-    pub(crate) fn prints(self, parts: &[&str]) -> Self {
-        for part in parts {
-            assert!(self.stdout.contains(part), "no {part:?} is printed: {self}");
-        }
-        self
-    }
-
-    /// This is all of standard output.
-    #[track_caller]
-    pub(crate) fn prints_only(self, text: &str) -> Self {
-        assert_eq!(self.stdout, text, "{self}");
-        self
-    }
-
-    /// The number that is all of standard output.
-    #[track_caller]
-    pub(crate) fn number(&self) -> u64 {
-        let number = self.stdout.trim().parse();
-        number.unwrap_or_else(|e| panic!("no number ({e}): {self}"))
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes()).into_owned()
     }
 }
 
