@@ -150,8 +150,10 @@ mod tests {
         for name in [
             "",
             "junk",
+            "0000000000",
             "lock-",
             "lock-1",
+            "-lock-00000000x1",
             "_c_x-lock-",
             "_c_x-lock-12345",
             "_c_x-lock-00000000x1",
