@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
 use crate::support::{
-    Place, SESSION, SOON, admin, granted, is_end, key, loss, ms, permits, release, request, seen,
-    take, timed,
+    Place, SESSION, SOON, admin, granted, in_time, is_end, key, loss, ms, permits, release,
+    request, seen, take, timed,
 };
 
 fn noted(name: &str, note: &str) -> AcquireRequest {
@@ -32,13 +32,8 @@ async fn all_holders_of_a_shared_lock_are_broken_and_no_waiter_behind_them() {
     let place = Place::new().await;
     let clients = [place.client().await, place.client().await];
     for (name, mode) in [("a", Mode::Shared), ("b", permits(3))] {
-        let mut took = broken_beneath_waiters(&place, &clients, name, mode).await;
-        // A busy machine may be late, but not each time.
-        for _ in 0..2 {
-            if took >= ms(300) {
-                took = broken_beneath_waiters(&place, &clients, name, mode).await;
-            }
-        }
+        let broken = async || broken_beneath_waiters(&place, &clients, name, mode).await;
+        let (took, ()) = in_time(ms(300), async || (broken().await, ())).await;
         assert!(took < ms(300), "the losses are learned after {took:?}");
     }
 }

@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 use zookeeper_client::Permission;
 
 use crate::support::{
-    Place, SESSION, SOON, admin, end_session, granted, is_check, is_end, key, loss, ms, release,
-    release_clean, request, take, token, until, waiting, within,
+    Place, SESSION, SOON, admin, end_session, granted, in_time, is_check, is_end, key, loss, ms,
+    release, release_clean, request, take, token, until, waiting, within,
 };
 
 #[tokio::test]
@@ -229,18 +229,7 @@ async fn a_holder_whose_node_is_deleted_is_told_within_300_ms() {
     assert!(delays[4] < ms(300) && delays[8] < ms(2_000), "{delays:?}");
 }
 
-/// How long after the network has failed the holder lost its lock, and the next one got it. A busy machine may
-/// notice the loss later than `limit`, but not in each of three outages.
-async fn cut_off(limit: Duration, fail: impl Fn(&Place) + Send + Sync) -> (Duration, Duration) {
-    let mut times = outage(&fail).await;
-    for _ in 0..2 {
-        if times.0 >= limit {
-            times = outage(&fail).await;
-        }
-    }
-    times
-}
-
+/// How long after the network has failed the holder lost its lock, and the next one got it.
 async fn outage(fail: impl FnOnce(&Place)) -> (Duration, Duration) {
     let place = Place::new().await;
     let (locks, other) = (place.behind_proxy().await, place.client().await);
@@ -277,7 +266,7 @@ async fn outage(fail: impl FnOnce(&Place)) -> (Duration, Duration) {
 #[tokio::test]
 async fn a_holder_without_a_connection_loses_its_lock_at_half_the_session() {
     let limit = SESSION / 2 + ms(300);
-    let (lost, next) = cut_off(limit, Place::disconnect).await;
+    let (lost, next) = in_time(limit, async || outage(Place::disconnect).await).await;
     assert!(lost > SESSION / 2 - ms(50), "lost after {lost:?}");
     assert!(lost < limit, "lost after {lost:?}");
     assert!(
@@ -290,7 +279,8 @@ async fn a_holder_without_a_connection_loses_its_lock_at_half_the_session() {
 async fn a_black_hole_costs_the_lock_before_the_next_one_has_it() {
     for direction in [Direction::Both, Direction::Requests] {
         let limit = SESSION * 3 / 4 + ms(300);
-        let (lost, next) = cut_off(limit, |place| place.proxy().hold(direction)).await;
+        let fail = |place: &Place| place.proxy().hold(direction);
+        let (lost, next) = in_time(limit, async || outage(fail).await).await;
         assert!(
             lost < limit,
             "{direction:?}: lost after {lost:?} of a session of {SESSION:?}"
