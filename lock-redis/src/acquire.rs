@@ -34,9 +34,6 @@ impl RedisClient {
             if let Some(guard) = self.attempt(request, budget).await? {
                 return Ok(guard);
             }
-            if !budget.waits() || budget.is_over() {
-                return Err(budget.contended());
-            }
         }
     }
 
@@ -108,7 +105,7 @@ impl RedisClient {
         taken: Option<Option<Result<(PlainReply, Done), RedisFailure>>>,
     ) -> Result<Option<LockGuard>> {
         let asks = match taken {
-            Some(taken) => waiter.note(taken)?,
+            Some(taken) => waiter.note(taken).await?,
             None => true,
         };
         if asks && let Some(outcome) = waiter.ask_first().await? {

@@ -109,7 +109,12 @@ pub(crate) const MAX_REASON: usize = 1024;
 /// any other value; only `inspect` finds them.
 async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, RedisFailure> {
     let mut found = Vec::new();
-    for key in keys(server.topology.scan(&pattern(prefix)).await?) {
+    for key in keys(
+        server
+            .topology
+            .scan(&pattern(prefix), server.timeout)
+            .await?,
+    ) {
         match server.inspect(&key).await {
             Ok(Some(seen)) if seen.is_ours() => found.push(info(key, &seen)),
             // A key of another type is no lock.

@@ -1,10 +1,11 @@
 //! A waiter: its place in the queue of the server, its heartbeats, and the published grant.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::engine::Moment;
+use polylock_core::engine::{Moment, before};
 use polylock_core::{AcquireRequest, Error, ErrorKind, Grant, Mode, Result};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -84,13 +85,13 @@ impl RedisWaiter {
 
     /// Handles the reply to the plain commands, `None` after a timeout. Returns whether another request
     /// may help at once.
-    pub(crate) fn note(
+    pub(crate) async fn note(
         &mut self,
         taken: Option<Result<(PlainReply, Done), RedisFailure>>,
     ) -> Result<bool> {
         match taken {
             Some(Ok((PlainReply::Held, done))) => {
-                self.is_held(done, None);
+                self.is_held(done, None).await;
                 Ok(false)
             }
             Some(Ok((PlainReply::WithoutToken, _))) => {
@@ -139,7 +140,7 @@ impl RedisWaiter {
         match self.answered(joining).await {
             Some(Ok((Some(ticket), by))) => {
                 self.lease.joined(ticket);
-                self.request.mark_contended();
+                self.tell_contention(&by).await;
                 self.phase = QueuePhase::Joined { by };
             }
             Some(Ok((None, _))) => {
@@ -191,16 +192,19 @@ impl RedisWaiter {
                 let token = self.lease.granted(token);
                 return Ok(Some(RedisOutcome::Granted(Grant::new(sent, Some(token)))));
             }
+            Some(Ok((AcquireReply::Gone, _))) if self.budget.is_over() => {
+                return Err(self.forgotten());
+            }
             Some(Ok((AcquireReply::Gone, _))) => return Ok(Some(RedisOutcome::Gone)),
             Some(Ok((AcquireReply::Held, done))) if !self.budget.waits() => {
                 let refused = self.client.refused(&self.lease, self.budget, &done).await;
                 return Ok(Some(RedisOutcome::Refused(refused)));
             }
-            Some(Ok((AcquireReply::Held, done))) => self.is_held(done, None),
+            Some(Ok((AcquireReply::Held, done))) => self.is_held(done, None).await,
             Some(Ok((AcquireReply::Queued { next, ticket }, done))) => {
                 contended.record_queue(key, sent);
                 self.lease.joined(ticket);
-                self.is_held(done, next);
+                self.is_held(done, next).await;
             }
             Some(Err(failure)) => self.failed(failure)?,
             None => return Err(self.unanswered()),
@@ -208,7 +212,8 @@ impl RedisWaiter {
         Ok(None)
     }
 
-    /// Bounds a request by the deadline, and by a little more once the server has said that the lock is held.
+    /// Bounds a request by the deadline, and by a little more once the server has said that the lock is held. A
+    /// server that is silent for long does not say so to those who wait for this attempt.
     async fn answered<T>(
         &self,
         request: impl Future<Output = Result<T, RedisFailure>>,
@@ -217,7 +222,14 @@ impl RedisWaiter {
             QueuePhase::Joined { .. } | QueuePhase::Held { .. } => self.budget.with_grace(),
             QueuePhase::Asking | QueuePhase::Silent { .. } => self.budget,
         };
-        self.lease.answered(budget, request).await
+        let mut answered = pin!(self.lease.answered(budget, request));
+        match before(Instant::now() + HEARTBEAT_TIMEOUT / 3, answered.as_mut()).await {
+            Some(answer) => answer,
+            None => {
+                self.request.mark_unresponsive();
+                answered.await
+            }
+        }
     }
 
     async fn request_lock(
@@ -295,9 +307,23 @@ impl RedisWaiter {
         })
     }
 
-    fn is_held(&mut self, by: Done, free_in: Option<Duration>) {
-        self.request.mark_contended();
+    async fn is_held(&mut self, by: Done, free_in: Option<Duration>) {
+        self.tell_contention(&by).await;
         self.phase = QueuePhase::Held { by, free_in };
+    }
+
+    /// Tells those who wait for this attempt that another client has the lock, if the server is the master: the
+    /// successor of a former one may have the lock free. The place in the queue is kept either way.
+    async fn tell_contention(&self, by: &Done) {
+        // No longer, so that the next heartbeat keeps the place.
+        let within = self.budget.left(HEARTBEAT_TIMEOUT / 3);
+        match self.client.server.confirm_master(by, MAX_AGE, within).await {
+            Ok(()) => self.request.mark_contended(),
+            Err(failure) => {
+                let error = Error::from(failure);
+                self.request.mark_unavailable(error.message());
+            }
+        }
     }
 
     /// Records a failure; returns it as an error if a retry cannot help.
@@ -331,11 +357,25 @@ impl RedisWaiter {
     /// The error of a request that has no reply by the deadline. What the server said before may be over.
     fn unanswered(&self) -> Error {
         match &self.phase {
-            QueuePhase::Silent { failure, .. } => failure.clone().into(),
+            QueuePhase::Silent { failure, .. } => {
+                let mut failure = failure.clone();
+                failure.outcome_unknown |= self.lease.is_under_way();
+                failure.into()
+            }
             QueuePhase::Asking | QueuePhase::Joined { .. } | QueuePhase::Held { .. } => {
                 let message = "the wait timed out without a reply of the server";
                 Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
             }
+        }
+    }
+
+    /// The error after the deadline if the server has lost the place in the queue, and says nothing of the lock.
+    fn forgotten(&self) -> Error {
+        let message = "the server has forgotten this waiter, and the wait is over";
+        let error = Error::new(ErrorKind::Unavailable, message);
+        match self.lease.is_under_way() {
+            true => error.with_unknown_outcome(),
+            false => error,
         }
     }
 

@@ -129,9 +129,40 @@ async fn a_lock_held_at_a_master_that_few_sentinels_confirm_is_unavailable() {
     }
     let error = admin.inspect(guard.key()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = admin.list("none").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     servers.sentinels()[1].resume();
     lock_testkit::locks::until("two of three confirm it", is_contended).await;
     assert_eq!(inspect(&locks, "a").await.holders.len(), 1);
+    release(guard).await;
+}
+
+/// The tasks of a process share one place in the queue of the server.
+#[tokio::test]
+async fn a_wait_in_the_local_queue_at_a_master_that_few_sentinels_confirm_is_no_contention() {
+    let (servers, locks) = light().await;
+    let guard = acquire(&locks, &lease("a").with_ttl(TTL * 90)).await;
+    let queue = LocalQueue::new(Arc::clone(&locks) as Arc<dyn DistributedLock>);
+    let (waiter, once) = (within(request("a"), Duration::from_secs(8)), attempt("a"));
+    let cut_off = async {
+        lock_testkit::locks::until("it waits", async || {
+            inspect(&locks, "a")
+                .await
+                .waiters
+                .is_some_and(|all| all.len() == 1)
+        })
+        .await;
+        let error = queue.acquire(&once).await.expect_err("it is held");
+        assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+        stop_two(&servers);
+        // A heartbeat, and the time in which earlier answers count.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert_error(&queue, &once, ErrorKind::Unavailable).await
+    };
+    let waits = assert_error(&queue, &waiter, ErrorKind::Unavailable);
+    for error in <[_; 2]>::from(tokio::join!(waits, cut_off)) {
+        assert!(error.message().contains("1 of 3 sentinels"), "{error}");
+    }
     release(guard).await;
 }
 

@@ -141,11 +141,14 @@ impl SqlBudget {
 
     /// The error after the deadline; `otherwise` if nothing is known of the lock.
     pub(crate) fn timed_out(&self, otherwise: impl FnOnce() -> Error) -> Error {
-        if let Some(failure) = self.outage.lock().take() {
+        let is_unanswered = self.is_unanswered.load(Ordering::Relaxed);
+        if let Some(mut failure) = self.outage.lock().take() {
+            // The next attempt may be under way.
+            failure.outcome_unknown |= is_unanswered;
             return failure.into();
         }
         match self.was_held() {
-            true if self.is_unanswered.load(Ordering::Relaxed) => silent(),
+            true if is_unanswered => silent(),
             true => Error::contended(self.wait),
             false => otherwise(),
         }

@@ -69,8 +69,9 @@ impl PendingRelease {
     /// # Errors
     ///
     /// [`Unavailable`](ErrorKind::Unavailable) if the grant arrived after its lease had expired; it
-    /// is then released in the background, and the request may be repeated. The same if the lease reports
-    /// its loss as soon as it is attached; the message has the reason.
+    /// is then released in the background, and the request may be repeated; until then the lock may stay held,
+    /// and the outcome is unknown. The same if the lease reports its loss as soon as it is attached; the message
+    /// has the reason.
     pub fn granted(mut self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
         let lease = self.armed();
         let hold = HeldLease::new(self.engine.clone(), request, lease, grant);
@@ -88,6 +89,7 @@ impl PendingRelease {
             Some(reason) => format!("the lock was granted, and lost at once: {reason}"),
         };
         Err(Error::new(ErrorKind::Unavailable, message)
+            .with_unknown_outcome()
             .with_backend(self.engine.backend())
             .with_key(request.key()))
     }

@@ -210,9 +210,8 @@ impl PendingRelease {
             let answer = self.engine.within(repeats.attempt_timeout(), ask()).await;
             let error = match answer.unwrap_or_else(|| Err(silent())) {
                 Ok(Some(token)) => {
-                    let guard = self.granted(request, Grant::new(sent, Some(token)));
                     // A grant that arrives too late is released: the ticket is then used up.
-                    let guard = guard.map_err(Error::with_unknown_outcome)?;
+                    let guard = self.granted(request, Grant::new(sent, Some(token)))?;
                     guard.shared_hold().may_last(longest_left);
                     return Ok(guard);
                 }

@@ -175,11 +175,13 @@ impl QuorumAcquisition {
             if !answers.is_empty() {
                 quorum.engine.spawn(await_rest(answers));
             }
-            let (next, is_held, passes) = (None, false, false);
+            let passes = false;
             return match self.agree(round.agreement).await {
                 Ok(Some(token)) => QuorumOutcome::Won(token),
-                // The votes expired before the token was on record.
-                Ok(None) => QuorumOutcome::Lost { next, is_held },
+                Ok(None) => {
+                    let error = too_slow();
+                    QuorumOutcome::Unreachable { error, passes }
+                }
                 Err(error) => QuorumOutcome::Unreachable { error, passes },
             };
         }
@@ -294,7 +296,8 @@ impl QuorumBackoff {
     fn unanswered(self) -> Error {
         match self.has_lost() {
             true => no_majority(),
-            false => self.error,
+            // Its votes may arrive.
+            false => self.error.with_unknown_outcome(),
         }
     }
 
@@ -336,6 +339,11 @@ impl QuorumBackoff {
 fn no_majority() -> Error {
     let message = "no majority of the nodes answered before the wait was over";
     Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
+}
+
+fn too_slow() -> Error {
+    let message = "the nodes answer too slowly: the votes expired before the token was on record";
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// The max backoff after this many attempts.

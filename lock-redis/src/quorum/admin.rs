@@ -104,7 +104,10 @@ async fn inspect(quorum: &Quorum, key: &LockKey) -> Result<Vec<Option<SeenLock>>
 async fn list(quorum: &Quorum, prefix: &str) -> Result<Vec<LockInfo>> {
     let named = |error: Error| error.with_backend(NAME);
     let pattern = &*pattern(prefix);
-    let names = quorum.ask_all(|node| async move { node.server.topology.scan(pattern).await });
+    let names = quorum.ask_all(|node| async move {
+        let server = &node.server;
+        server.topology.scan(pattern, server.timeout).await
+    });
     let keys = keys(names.await.map_err(named)?.into_iter().flatten());
     // In order, a limited number at a time.
     let seen = stream::iter(keys).map(|key| async move { (inspect(quorum, &key).await, key) });

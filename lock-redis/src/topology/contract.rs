@@ -13,6 +13,7 @@ use super::unanswered::Unanswered;
 use super::wait_batch::WaitBatch;
 use crate::error::RedisFailure;
 use crate::script::Script;
+use crate::server::MAX_AGE;
 
 /// One request to the server that has its keys.
 #[derive(Clone, Copy, Debug)]
@@ -177,12 +178,25 @@ impl dyn Topology {
     }
 
     /// All keys of all masters that match a pattern, without duplicates. Keys that are created or
-    /// deleted meanwhile may be included or missing.
-    pub(crate) async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, RedisFailure> {
+    /// deleted meanwhile may be included or missing. Waits at most `within` for the confirmation of each master:
+    /// the successor of a former one may have other keys.
+    pub(crate) async fn scan(
+        &self,
+        pattern: &[u8],
+        within: Duration,
+    ) -> Result<Vec<Vec<u8>>, RedisFailure> {
         let mut keys = HashSet::new();
         for node in self.masters().await? {
             let found = node.scan(pattern, &mut keys).await;
             found.inspect_err(|failure| self.learn(&node, failure))?;
+            let done = Done {
+                value: redis::Value::Nil,
+                acked: 0,
+                server: Arc::clone(node.server()),
+            };
+            let confirmed = self.confirm(&done, MAX_AGE, within).await;
+            // Nothing was changed, so that no outcome is unknown.
+            confirmed.map_err(|failure| failure.cause)?;
         }
         Ok(keys.into_iter().collect())
     }

@@ -13,7 +13,10 @@ async fn keys_are_found_from_any_node() {
         for n in 0..60 {
             count(&*topology, &format!("key-{n}")).await.unwrap();
         }
-        assert_eq!(topology.scan(b"key-*").await.unwrap().len(), 60);
+        assert_eq!(
+            topology.scan(b"key-*", Duration::ZERO).await.unwrap().len(),
+            60
+        );
         assert_eq!(
             topology.broadcast(&redis::cmd("ROLE")).await.unwrap().len(),
             3

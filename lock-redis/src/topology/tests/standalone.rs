@@ -227,7 +227,14 @@ async fn keys_are_listed() {
         server.command(&["SET", &format!("lock:{n}"), "x"]);
     }
     server.command(&["SET", "other", "x"]);
-    assert_eq!(topology.scan(b"lock:*").await.unwrap().len(), 2500);
+    assert_eq!(
+        topology
+            .scan(b"lock:*", Duration::ZERO)
+            .await
+            .unwrap()
+            .len(),
+        2500
+    );
     let roles = topology.broadcast(&redis::cmd("ROLE")).await.unwrap();
     assert_eq!(roles.len(), 1);
 }
