@@ -10,7 +10,7 @@ use lock_testkit::locks::waiting;
 use polylock_core::{DistributedLock, ErrorKind, Mode, Released, Wait};
 use polylock_sql::SqlLock;
 
-use crate::server::support::{SOON, Site, assert_free, everywhere, key, ms, request, take};
+use crate::server::support::{SOON, Site, assert_free, everywhere, key, ms, on, request, take};
 
 /// Polls a future this often, and drops it then.
 async fn polled<F: Future>(polls: u32, future: F) -> Option<F::Output> {
@@ -77,9 +77,6 @@ everywhere!(what_is_dropped_leaves_nothing);
 /// The first one goes on in the background.
 async fn a_downgrade_that_is_repeated_at_once_leaves_nothing(site: Site) {
     let locks = site.open().await;
-    if !locks.capabilities().downgrade {
-        return;
-    }
     // Its session, which other locks may share, outlasts them.
     let other = take(&locks, "other").await;
     let mut repeated = 0;
@@ -100,7 +97,10 @@ async fn a_downgrade_that_is_repeated_at_once_leaves_nothing(site: Site) {
     other.release().await.expect("it is released");
 }
 
-everywhere!(a_downgrade_that_is_repeated_at_once_leaves_nothing);
+on!(
+    a_downgrade_that_is_repeated_at_once_leaves_nothing:
+        postgres_lease, postgres_advisory, mariadb_lease
+);
 
 /// Twenty wait on few connections, and all of them give up, each at another time.
 async fn waiters_that_give_up_leave_nothing(site: Site) {
