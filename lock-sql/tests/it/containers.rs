@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, program, run};
+use crate::support::{Place, program};
 use lock_testkit::history::What;
 use lock_testkit::taker::{Taker, TakerProcess};
 use polylock_core::prelude::*;
@@ -172,7 +172,7 @@ async fn a_file_that_is_mounted_without_its_directory_is_refused() {
     }
     container.args(["--mount", "sh", "-c", script]);
     container.args([program("lock-taker"), place.database(), mounted]);
-    let output = run(&mut container);
+    let output = container.output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     let says = String::from_utf8_lossy(&output.stderr);
     assert_eq!(told, "", "{says}");

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Place, program, run};
+use crate::support::{Place, program};
 use lock_testkit::locks::until;
 use polylock_core::admin::LockEvent;
 use polylock_core::prelude::*;
@@ -439,7 +439,7 @@ async fn a_file_that_cannot_be_written_or_read_is_an_error() {
 
 /// The output of the filler: how many locks it held at the end, and the error that ended it.
 fn filled(command: &mut Command) -> (i64, String) {
-    let output = run(command);
+    let output = command.output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     let (held, error) = said.trim().split_once(' ').unwrap_or_else(|| {
         panic!(

@@ -48,13 +48,8 @@ async fn a_file_is_intact_after_processes_were_killed_at_any_time() {
     assert_eq!(intact, "ok");
 }
 
-/// Four processes that take one lock again as soon as they have released it.
-async fn assert_served_alike(url: &str) {
-    assert_all_served_alike([url; 4]).await;
-}
-
-/// The same, with a URL for each.
-async fn assert_all_served_alike(urls: [&str; 4]) {
+/// Four processes, one for each URL, that take one lock again as soon as they have released it.
+async fn assert_served_alike(urls: [&str; 4]) {
     let key = LockKey::new("wanted").expect("a key");
     let start = |url: &str| {
         let take = Taker::example("lock-taker", url).take(&key);
@@ -103,21 +98,22 @@ async fn assert_all_served_alike(urls: [&str; 4]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_are_served_alike_by_a_file() {
     let place = Place::new();
-    assert_served_alike(&format!("sqlite:{}", place.database().display())).await;
+    let url = format!("sqlite:{}", place.database().display());
+    assert_served_alike([&url; 4]).await;
 }
 
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_are_served_alike_by_leases_of_mariadb() {
     let database = lock_testkit::servers::MariaDbServer::shared().database();
-    assert_served_alike(&format!("{database}?mode=lease")).await;
+    assert_served_alike([&format!("{database}?mode=lease"); 4]).await;
 }
 
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_are_served_alike_by_leases_of_postgres() {
     let database = lock_testkit::servers::PostgresServer::shared().database();
-    assert_served_alike(&format!("{database}?mode=lease")).await;
+    assert_served_alike([&format!("{database}?mode=lease"); 4]).await;
 }
 
 #[cfg(feature = "postgres")]
@@ -126,7 +122,7 @@ async fn processes_that_listen_are_served_like_those_that_poll() {
     let database = lock_testkit::servers::PostgresServer::shared().database();
     let listens = format!("{database}?mode=lease");
     let polls = format!("{listens}&notify=off");
-    assert_all_served_alike([&listens, &polls, &listens, &polls]).await;
+    assert_served_alike([&listens, &polls, &listens, &polls]).await;
 }
 
 /// The ttl of the killed processes, and a busy machine.

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
 
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 
 use polylock_sql::Sqlite;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
@@ -75,18 +74,4 @@ pub(crate) fn program(name: &str) -> PathBuf {
         "build it by cargo build -p polylock-sql --all-features --examples"
     );
     program
-}
-
-pub(crate) fn run(command: &mut Command) -> Output {
-    command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap()
-}
-
-pub(crate) fn assert_increasing(numbers: &[u64]) {
-    for pair in numbers.windows(2) {
-        assert!(pair[0] < pair[1], "{} came before {}", pair[0], pair[1]);
-    }
 }

@@ -8,7 +8,7 @@ use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
 };
 use polylock_core::layers::{LocalQueue, acquire_all};
-use polylock_core::{DistributedLock, ErrorKind, LockGuard, Released, Wait};
+use polylock_core::{DistributedLock, ErrorKind, Released, Wait};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, raw_sql};
 
 use crate::server::support::{
@@ -135,7 +135,7 @@ async fn a_request_that_gets_no_connection_says_so_and_is_no_outage(site: Site) 
         Arc::new(site.with_connections(2).with("timeout=1500ms").open().await);
     let queued = Arc::new(LocalQueue::new(Arc::clone(&locks)));
     for locks in [locks, queued] {
-        let held = [take_any(&*locks, "a").await, take_any(&*locks, "b").await];
+        let held = [take(&locks, "a").await, take(&locks, "b").await];
         let at_once = request("c").with_wait(Wait::Never);
         let soon = request("c").with_wait(Wait::AtMost(ms(300)));
         for request in [at_once, soon] {
@@ -164,13 +164,8 @@ async fn a_request_that_gets_no_connection_says_so_and_is_no_outage(site: Site) 
         }
         let next = granted(waiting).await;
         next.release().await.expect("it is released");
-        let free = take_any(&*locks, "c").await;
-        free.release().await.expect("it is released");
+        take_and_release(&locks, "c").await;
     }
-}
-
-async fn take_any(locks: &dyn DistributedLock, name: &str) -> LockGuard {
-    lock_testkit::locks::acquire(locks, &request(name)).await
 }
 
 on!(

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use lock_testkit::locks::assert_error;
 pub(crate) use lock_testkit::locks::{key, ms, until};
-use polylock_core::{AcquireRequest, ErrorKind, LockGuard, LostReason, Wait};
-use polylock_sql::SqlLock;
+use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LockGuard, LostReason, Wait};
 
 pub(crate) use self::database::Database;
 pub(crate) use self::forwarder::Forwarder;
@@ -26,11 +25,11 @@ pub(crate) fn request(name: &str) -> AcquireRequest {
     AcquireRequest::new(key(name)).with_wait(Wait::AtMost(SOON * 2))
 }
 
-pub(crate) async fn take(locks: &SqlLock, name: &str) -> LockGuard {
+pub(crate) async fn take(locks: &dyn DistributedLock, name: &str) -> LockGuard {
     lock_testkit::locks::acquire(locks, &request(name)).await
 }
 
-pub(crate) async fn take_and_release(locks: &SqlLock, name: &str) {
+pub(crate) async fn take_and_release(locks: &dyn DistributedLock, name: &str) {
     let guard = take(locks, name).await;
     guard.release().await.expect("it is released");
 }
