@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use lock_testkit::locks::assert_error;
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
 };
@@ -16,6 +17,17 @@ pub(crate) const MODES: [&str; 3] = ["row", "lease", "advisory"];
 
 pub(crate) async fn refusal(url: &str) -> Error {
     SqlLock::open(url).await.expect_err("it is refused")
+}
+
+/// Asserts that a server is refused with an error that says so.
+pub(crate) async fn assert_refused(url: &str, kind: ErrorKind, says: &str) {
+    assert_says(&refusal(url).await, kind, says);
+}
+
+#[track_caller]
+pub(crate) fn assert_says(error: &Error, kind: ErrorKind, says: &str) {
+    assert_eq!(error.kind(), kind, "{error:?}");
+    assert!(error.message().contains(says), "{says}: {error:?}");
 }
 
 pub(crate) async fn take(url: &str) -> Capabilities {
@@ -39,9 +51,8 @@ async fn a_transaction_pooler_is_found_and_keeps_no_advisory_locks() {
         &[("server_round_robin", "1")],
     ] {
         let pooler = PgBouncer::with_config(&server, PoolMode::Transaction, settings);
-        let error = refusal(&format!("{}?mode=advisory", pooler.url())).await;
-        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-        assert!(error.message().contains("transaction pooler"), "{error}");
+        let advisory = format!("{}?mode=advisory", pooler.url());
+        assert_refused(&advisory, ErrorKind::InvalidConfig, "transaction pooler").await;
         let found = take(&format!("{}?mode=lease", pooler.url())).await;
         assert_eq!(found.waiting, Waiting::Poll, "{settings:?}");
     }
@@ -169,8 +180,7 @@ async fn a_mode_without_a_kind_of_locks_is_named() {
         let opened = SqlLock::open(&format!("{url}?mode={mode}")).await;
         let locks = opened.expect("a server fit for locks");
         let request = AcquireRequest::new(LockKey::new("k").expect("a key")).with_mode(lacks);
-        let error = locks.acquire(&request).await.expect_err("it has none");
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let error = assert_error(&locks, &request, ErrorKind::Unsupported).await;
         let says = format!(
             "{}: {text} are not supported by this backend in mode={mode}: mode=lease has them \
              (key \"k\")",
@@ -230,9 +240,8 @@ async fn a_table_of_another_layout_is_refused_with_a_way_out_and_left_alone() {
                 errors.push(refusal(&format!("{url}?mode={mode}")).await);
             }
             for error in errors {
-                assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
                 let says = format!("has layout {layout}, and this version knows layout 2");
-                assert!(error.message().contains(&says), "{error}");
+                assert_says(&error, ErrorKind::Protocol, &says);
                 assert!(error.message().contains(fix), "{error}");
             }
         }
@@ -256,10 +265,8 @@ async fn a_table_of_another_application_is_left_alone() {
             false => "",
         };
         server.sql(&url, &format!("{role}CREATE TABLE polylock_locks (a int)"));
-        let error = refusal(&url).await;
-        assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
         let says = "has the columns a, is no table of locks";
-        assert!(error.message().contains(says), "{error}");
+        assert_refused(&url, ErrorKind::Foreign, says).await;
     }
 }
 

@@ -2,7 +2,7 @@ use lock_testkit::locks::until;
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
 use polylock_core::{ErrorKind, Status};
 
-use crate::checks::{MODES, refusal, take};
+use crate::checks::{MODES, assert_refused, take};
 use crate::health::support::{assert_clean, assert_only, check_health, faults, strictly};
 
 const CHECKS: [&str; 5] = ["replica", "galera", "flush", "replication", "clock"];
@@ -34,9 +34,7 @@ async fn each_variable_is_found_by_itself(server: &MariaDbServer) {
     server.sql("SET GLOBAL read_only = 1");
     let found = faults(&format!("{url}?mode=lease")).await;
     assert_only(&found, "replica", "read_only is on");
-    let error = refusal(&url).await;
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.message().contains("read_only is on"), "{error}");
+    assert_refused(&url, ErrorKind::Unavailable, "read_only is on").await;
     // Root may write; only the operator knows whether it should.
     take(&root).await;
     assert_only(&faults(&root).await, "replica", "may write all the same");

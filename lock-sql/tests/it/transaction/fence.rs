@@ -8,7 +8,7 @@ use polylock_sql::transaction::{Fence, WriteError};
 use sqlx::raw_sql;
 
 use crate::transaction::on_each_server;
-use crate::transaction::servers::{Home, Server, begin, locks, pass, run};
+use crate::transaction::servers::{Home, Server, begin, locks, pass, refused, run};
 
 on_each_server! {
     a_stale_token_writes_nothing
@@ -65,13 +65,9 @@ async fn a_stale_token_writes_nothing<S: Home>(server: S) {
 
 async fn a_check_outside_of_a_transaction_is_refused<S: Home>(server: S) {
     let mut raw = server.connect().await;
-    let error = Fence::new()
-        .check(&mut raw, "r", FencingToken::new(1))
-        .await;
-    match error {
-        Err(WriteError::Check(error)) => assert_eq!(error.kind(), ErrorKind::InvalidRequest),
-        other => panic!("{other:?}"),
-    }
+    let fence = Fence::new();
+    let error = refused(fence.check(&mut raw, "r", FencingToken::new(1)).await);
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
 }
 
 async fn a_check_that_is_contended_leaves_the_transaction_as_it_is<S: Server>(server: S) {
@@ -87,10 +83,8 @@ async fn a_check_that_is_contended_leaves_the_transaction_as_it_is<S: Server>(se
     let mut second = begin::<S>(&mut two).await;
     locks().acquire_in(&mut *second, "k").await.unwrap();
     run(&mut *second, SET).await;
-    match fence.check(&mut *second, "r", token).await {
-        Err(WriteError::Check(error)) => assert_eq!(error.kind(), ErrorKind::Contended),
-        other => panic!("{other:?}"),
-    }
+    let error = refused(fence.check(&mut *second, "r", token).await);
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
     // It still has its lock and its write.
     let taken = locks().try_acquire_in(&mut *first, "k").await.unwrap();
     assert_eq!(taken, None);

@@ -2,8 +2,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_testkit::servers::{MariaDbServer, PostgresServer, SharedMariaDb, SharedPostgres};
-use polylock_core::{FencingToken, Wait};
-use polylock_sql::transaction::{Connection, Fence, TransactionLocks};
+use polylock_core::{Error, FencingToken, Wait};
+use polylock_sql::transaction::{Connection, Fence, TransactionLocks, WriteError};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, MySqlConnection, PgConnection, Transaction};
 use tempfile::TempDir;
@@ -233,6 +233,14 @@ pub(crate) async fn run<C: Connection>(connection: &mut C, sql: &'static str) ->
 pub(crate) async fn pass<C: Connection>(connection: &mut C, resource: &str, token: FencingToken) {
     let passed = Fence::new().check(connection, resource, token).await;
     passed.unwrap();
+}
+
+/// The error of a check that could not be made.
+pub(crate) fn refused(checked: Result<(), WriteError>) -> Error {
+    match checked {
+        Err(WriteError::Check(error)) => error,
+        other => panic!("{other:?}"),
+    }
 }
 
 pub(crate) async fn begin<S: Home>(raw: &mut Raw<S>) -> Transaction<'_, S::Database> {
