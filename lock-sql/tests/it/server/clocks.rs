@@ -7,7 +7,9 @@ use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, Post
 use polylock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Renewal, Wait};
 use tokio::time::Instant;
 
-use crate::server::support::{Mode, SOON, Site, assert_free, leases, loss, ms, request, take};
+use crate::server::support::{
+    Kind, Mode, SOON, Site, assert_free, leases, loss, ms, request, take, until,
+};
 
 /// A lease in a server of this time zone lasts as long as elsewhere.
 async fn a_lease_lasts_for_its_time(site: Site) {
@@ -56,8 +58,8 @@ async fn a_lease_that_was_waited_for_is_not_too_long(site: Site) {
         site.table,
         site.bytes(b"job"),
         match site.kind() {
-            crate::server::support::Kind::MariaDb => "SLEEP(2)",
-            crate::server::support::Kind::Postgres => "pg_sleep(2)",
+            Kind::MariaDb => "SLEEP(2)",
+            Kind::Postgres => "pg_sleep(2)",
         }
     );
     let unlocked = format!(
@@ -70,9 +72,10 @@ async fn a_lease_that_was_waited_for_is_not_too_long(site: Site) {
         let site = site.clone();
         async move { site.sql(lock).await }
     });
-    while !site.sql(unlocked.clone()).await.is_empty() {
-        tokio::time::sleep(ms(10)).await;
-    }
+    until("the row is locked", async || {
+        site.sql(&unlocked).await.is_empty()
+    })
+    .await;
     let ttl = ms(4_000);
     let lease = request("job").with_ttl(ttl).with_renewal(Renewal::Manual);
     let began = Instant::now();
