@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lock_testkit::locks::assert_error;
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
@@ -203,12 +204,9 @@ async fn many_may_make_the_table_at_once() {
         PostgresServer::shared().database(),
         MariaDbServer::shared().database(),
     ] {
-        let made = (0..8).map(|_| {
-            let schema = schema(&url);
-            tokio::spawn(async move { schema.apply().await })
-        });
-        for made in made.collect::<Vec<_>>() {
-            made.await.expect("no panic").expect("it is there");
+        let made = (0..8).map(async |_| schema(&url).apply().await);
+        for made in join_all(made).await {
+            made.expect("it is there");
         }
         let again = schema(&url).apply().await.expect("it is there");
         assert_eq!(again, Applied::Found);

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::join_all;
 use polylock_core::{DistributedLock as _, ErrorKind, Mode, Wait};
 use polylock_sql::SqlLock;
+use tokio::task::JoinSet;
 
 use crate::server::support::{Kind, Site, ms, on, request, take, take_and_release, until};
 
 /// Ten thousand keys, each locked once. Their rows grow old between the batches.
 async fn keys_that_are_locked_once_leave_a_bounded_table(site: Site) {
     let site = site.with_connections(8);
-    let locks = Arc::new(site.open().await);
+    let locks = site.open().await;
     let held = take(&locks, "held").await;
     let mut most = 0;
     for batch in 0..BATCHES {
@@ -30,20 +32,13 @@ async fn keys_that_are_locked_once_leave_a_bounded_table(site: Site) {
     take_and_release(&locks, "job/0/0").await;
 }
 
-async fn lock_each(locks: &Arc<SqlLock>, batch: u64) {
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|task| {
-            let locks = Arc::clone(locks);
-            tokio::spawn(async move {
-                for n in 0..IN_BATCH / TASKS {
-                    take_and_release(&locks, &format!("job/{batch}/{}", n * TASKS + task)).await;
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.expect("no panic");
-    }
+async fn lock_each(locks: &SqlLock, batch: u64) {
+    let tasks = (0..TASKS).map(async |task| {
+        for n in 0..IN_BATCH / TASKS {
+            take_and_release(locks, &format!("job/{batch}/{}", n * TASKS + task)).await;
+        }
+    });
+    join_all(tasks).await;
 }
 
 async fn rows(site: &Site) -> u64 {
@@ -73,18 +68,17 @@ async fn waiters_outlast_the_deletion_of_their_row(site: Site) {
     })
     .await;
     let is_taken = Arc::new(AtomicBool::new(false));
-    let waiting: Vec<_> = (0..6)
-        .map(|_| {
-            let (site, is_taken) = (site.clone(), Arc::clone(&is_taken));
-            tokio::spawn(async move {
-                let guard = take(&site.open().await, "job").await;
-                assert!(!is_taken.swap(true, Ordering::SeqCst), "two holders");
-                tokio::time::sleep(ms(50)).await;
-                is_taken.store(false, Ordering::SeqCst);
-                guard.release().await.expect("it is released");
-            })
-        })
-        .collect();
+    let mut waiting = JoinSet::new();
+    for _ in 0..6 {
+        let (site, is_taken) = (site.clone(), Arc::clone(&is_taken));
+        waiting.spawn(async move {
+            let guard = take(&site.open().await, "job").await;
+            assert!(!is_taken.swap(true, Ordering::SeqCst), "two holders");
+            tokio::time::sleep(ms(50)).await;
+            is_taken.store(false, Ordering::SeqCst);
+            guard.release().await.expect("it is released");
+        });
+    }
     let reading = tokio::spawn({
         let locks = Arc::clone(&locks);
         let shared = request("job").with_mode(Mode::Shared);
@@ -92,9 +86,7 @@ async fn waiters_outlast_the_deletion_of_their_row(site: Site) {
     });
     until("they wait", async || site.waiters().await > 6).await;
     assert!(!deleting.is_finished(), "it is committed already");
-    for waiter in waiting {
-        waiter.await.expect("it is granted");
-    }
+    waiting.join_all().await;
     reading.await.expect("no panic").expect("it is granted");
     deleting.await.expect("no panic");
     assert_eq!(rows(&site).await, 1);
