@@ -1,13 +1,11 @@
 //! Waits that end in the moment in which the lock becomes free, and waits that the server ends.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
-use polylock_core::{DistributedLock, ErrorKind, Mode as Sharing, Wait};
+use polylock_core::{DistributedLock, ErrorKind, Mode, Wait};
 
 use crate::server::support::{
-    Kind, Mode, Site, assert_free, assert_taken, everywhere, ms, request, sessions, take,
+    Kind, Site, assert_free, assert_taken, everywhere, leases, ms, request, sessions, take,
     take_and_release, until,
 };
 
@@ -83,6 +81,8 @@ sessions!(a_wait_that_the_server_cancels_grants_nothing);
 
 /// Both lock the first row of the key and that of the lease, in the same order.
 async fn renewals_and_releases_of_shared_leases_do_not_deadlock(site: Site) {
+    // Its deadlocks are counted.
+    let site = Site::alone(site.kind(), site.mode);
     let before = deadlocks(&site).await;
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..4 {
@@ -91,7 +91,7 @@ async fn renewals_and_releases_of_shared_leases_do_not_deadlock(site: Site) {
             let admin = operator.admin().expect("there is one");
             let name = format!("job-{task}");
             for _ in 0..100 {
-                let shared = request(&name).with_mode(Sharing::Shared);
+                let shared = request(&name).with_mode(Mode::Shared);
                 let guard = holder.acquire(&shared).await.expect("it is shared");
                 let id = guard.lease_id().expect("leases have one");
                 let key = guard.key().clone();
@@ -108,6 +108,8 @@ async fn renewals_and_releases_of_shared_leases_do_not_deadlock(site: Site) {
     assert_eq!(deadlocks(&site).await - before, 0, "deadlocks");
 }
 
+leases!(renewals_and_releases_of_shared_leases_do_not_deadlock);
+
 /// How many the server has ended, whose statements were repeated.
 async fn deadlocks(site: &Site) -> u64 {
     if site.kind() == Kind::Postgres {
@@ -118,18 +120,4 @@ async fn deadlocks(site: &Site) -> u64 {
     }
     let status = site.sql("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").await;
     status[0][1].parse().expect("it is a number")
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn shared_leases_of_postgres_do_not_deadlock() {
-    let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
-    let site = Site::postgres(&server, Mode::Lease);
-    renewals_and_releases_of_shared_leases_do_not_deadlock(site).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn shared_leases_of_mariadb_do_not_deadlock() {
-    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
-    let site = Site::mariadb(&server, Mode::Lease);
-    renewals_and_releases_of_shared_leases_do_not_deadlock(site).await;
 }

@@ -69,15 +69,24 @@ impl Site {
         Self::new(Database::Shared(kind, server), mode)
     }
 
+    /// At a server of this test.
+    pub(crate) fn alone(kind: Kind, mode: Mode) -> Self {
+        Self::start(kind, mode, false)
+    }
+
     /// At a server of this test that keeps what it commits.
     pub(crate) fn durable(kind: Kind, mode: Mode) -> Self {
+        Self::start(kind, mode, true)
+    }
+
+    fn start(kind: Kind, mode: Mode, is_durable: bool) -> Self {
         match kind {
             Kind::MariaDb => {
-                let options = MariaDbOptions::new().with_durability(true);
+                let options = MariaDbOptions::new().with_durability(is_durable);
                 Self::mariadb(&Arc::new(MariaDbServer::start(options)), mode)
             }
             Kind::Postgres => {
-                let options = PostgresOptions::new().with_durability(true);
+                let options = PostgresOptions::new().with_durability(is_durable);
                 Self::postgres(&Arc::new(PostgresServer::start(options)), mode)
             }
         }
