@@ -34,10 +34,33 @@ async fn assert_fit(server: &PostgresServer, says: &str) {
     }
 }
 
+/// Whether the server reports so as its only fault, and its tokens are not the strongest.
+async fn assert_unfit(server: &PostgresServer, says: &str) {
+    for url in urls(server) {
+        assert_only(&faults(&url).await, "replication", says);
+        let locks = SqlLock::open(&url).await.expect("it starts");
+        assert_eq!(locks.capabilities().fencing, Fencing::BestEffort, "{url}");
+    }
+}
+
 /// How many readers are in this state.
 fn readers(server: &PostgresServer, state: &str) -> usize {
     let rows = "SELECT pid FROM pg_stat_replication WHERE state";
     server.sql(&format!("{rows} = '{state}'")).len()
+}
+
+/// Has the server wait for these standbys, until so many are in that state.
+async fn wait_for(server: &PostgresServer, names: &str, (state, count): (&str, usize)) {
+    server.sql(&format!(
+        "ALTER SYSTEM SET synchronous_standby_names = '{names}'"
+    ));
+    server.sql("SELECT pg_reload_conf()");
+    let waited_for = format!("SELECT pid FROM pg_stat_replication WHERE sync_state = '{state}'");
+    until(names, async || {
+        let is_set = server.sql("SHOW synchronous_standby_names") == [[names]];
+        is_set && server.sql(&waited_for).len() == count
+    })
+    .await;
 }
 
 /// Has a database of the server subscribe to what it publishes itself.
@@ -70,18 +93,8 @@ async fn a_subscriber_is_no_standby_and_a_standby_beside_it_is_one() {
     assert_fit(&server, "the server has no standbys").await;
     let _standby = PostgresStandby::of(&server);
     until("it follows", async || readers(&server, "streaming") == 2).await;
-    for url in urls(&server) {
-        assert_only(&faults(&url).await, "replication", "does not wait for them");
-        let locks = SqlLock::open(&url).await.expect("it starts");
-        assert_eq!(locks.capabilities().fencing, Fencing::BestEffort, "{url}");
-    }
-    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'walreceiver'");
-    server.sql("SELECT pg_reload_conf()");
-    let waited_for = "SELECT pid FROM pg_stat_replication WHERE sync_state = 'sync'";
-    until("it is waited for", async || {
-        server.sql(waited_for).len() == 1
-    })
-    .await;
+    assert_unfit(&server, "does not wait for them").await;
+    wait_for(&server, "walreceiver", ("sync", 1)).await;
     assert_fit(&server, "the server has 1 standby and waits for it").await;
 }
 
@@ -90,25 +103,9 @@ async fn standbys_beyond_the_number_waited_for_are_found() {
     let server = server();
     let _standbys = [(); 2].map(|()| PostgresStandby::of(&server));
     until("they follow", async || readers(&server, "streaming") == 2).await;
-    let wait_for = async |names: &str| {
-        server.sql(&format!(
-            "ALTER SYSTEM SET synchronous_standby_names = '{names}'"
-        ));
-        server.sql("SELECT pg_reload_conf()");
-        let is_set = || server.sql("SHOW synchronous_standby_names") == [[names]];
-        let waited_for = "SELECT pid FROM pg_stat_replication WHERE sync_state = 'quorum'";
-        until(names, async || {
-            is_set() && server.sql(waited_for).len() == 2
-        })
-        .await;
-    };
-    wait_for("ANY 1 (walreceiver)").await;
-    for url in urls(&server) {
-        assert_only(&faults(&url).await, "replication", "1 of its 2 standbys");
-        let locks = SqlLock::open(&url).await.expect("it starts");
-        assert_eq!(locks.capabilities().fencing, Fencing::BestEffort, "{url}");
-    }
-    wait_for("ANY 2 (walreceiver)").await;
+    wait_for(&server, "ANY 1 (walreceiver)", ("quorum", 2)).await;
+    assert_unfit(&server, "1 of its 2 standbys").await;
+    wait_for(&server, "ANY 2 (walreceiver)", ("quorum", 2)).await;
     assert_fit(&server, "the server waits for its 2 standbys").await;
 }
 
@@ -124,16 +121,9 @@ impl Backup {
         let place = server.sql("SELECT setting FROM pg_config WHERE name = 'BINDIR'");
         let mut command = Command::new(format!("{}/pg_basebackup", place[0][0]));
         command
-            .args([
-                "-c",
-                "fast",
-                "-X",
-                "stream",
-                "--max-rate",
-                "32k",
-                "--no-sync",
-            ])
-            .args(["-w", "-U", "postgres", "-p", &server.port().to_string()])
+            .args(["-c", "fast", "-X", "stream", "--max-rate", "32k"])
+            .args(["--no-sync", "-w", "-U", "postgres"])
+            .args(["-p", &server.port().to_string()])
             .args(["-h".as_ref(), server.dir().as_os_str()])
             .args(["-D".as_ref(), dir.path().join("copy").as_os_str()])
             .stdout(Stdio::null())
