@@ -19,23 +19,14 @@ async fn tokens_increase_after_idle_rows_were_purged() {
     let place = Place::new();
     let config = SqliteConfig::new(place.database()).with_retention(Duration::ZERO);
     let locks = Sqlite::connect(config).await.unwrap();
-    let mut tokens = vec![token(&locks, "first").await];
+    let first = token(&locks, "first").await;
     // A clock that goes back, as those of the rows to come see it.
     let ahead = "UPDATE polylock_locks SET last_token = last_token + 1000000000000 \
                  WHERE key = x'6669727374'";
     place.run(ahead).await;
-    tokens[0] += 1_000_000_000_000;
-    let gone = async || {
-        let rows = "SELECT count(*) FROM polylock_locks WHERE key = x'6669727374'";
-        place.number(rows).await == 0
-    };
-    let mut n = 0;
-    while !gone().await {
-        tokens.push(token(&locks, &format!("other {n}")).await);
-        n += 1;
-        assert!(n < 500, "never purged");
-    }
-    assert!(token(&locks, "first").await > tokens[0]);
+    let row = "SELECT count(*) FROM polylock_locks WHERE key = x'6669727374'";
+    until_purged(&place, &locks, row).await;
+    assert!(token(&locks, "first").await > first + 1_000_000_000_000);
     let rows = place.number("SELECT count(*) FROM polylock_locks").await;
     assert!(rows < 200, "{rows} rows for locks without a holder");
 }
@@ -52,12 +43,7 @@ async fn records_are_purged_when_they_have_ended_and_no_others() {
         assert!(admin.write_record(&name, &record, keep).await.unwrap());
     }
     let ended = "SELECT count(*) FROM polylock_locks WHERE key = x'656e646564'";
-    let mut n = 0;
-    while place.number(ended).await == 1 {
-        token(&locks, &format!("other {n}")).await;
-        n += 1;
-        assert!(n < 500, "never purged");
-    }
+    until_purged(&place, &locks, ended).await;
     let kept = admin.record(&LockKey::new("kept").unwrap()).await.unwrap();
     assert_eq!(kept, Some(record));
 }
@@ -119,6 +105,16 @@ async fn tables_of_one_file_do_not_meet() {
     let (here, there) = (place.open().await, Sqlite::connect(config).await.unwrap());
     let _here = here.try_lock("job").await.unwrap().unwrap();
     let _there = there.try_lock("job").await.unwrap().unwrap();
+}
+
+/// Locks other keys until no row is left of those that are counted.
+async fn until_purged(place: &Place, locks: &Sqlite, count: &'static str) {
+    let mut n = 0;
+    while place.number(count).await > 0 {
+        token(locks, &format!("other {n}")).await;
+        n += 1;
+        assert!(n < 500, "never purged");
+    }
 }
 
 async fn token(locks: &Sqlite, key: &str) -> u64 {
