@@ -80,6 +80,21 @@ fn assert_notified(mut times: Vec<Duration>) {
     assert!(times[times.len() / 2] < NOTIFIED, "granted after {times:?}");
 }
 
+/// The claim of a waiter in the queue.
+fn queued(n: u8, mode: Mode) -> SqlClaim {
+    SqlClaim {
+        ticket: Some(id(100 + n)),
+        is_queued: true,
+        ..claim(n, mode)
+    }
+}
+
+/// Whether a claim gets the lock `k`.
+async fn takes(client: &Client, claim: &SqlClaim) -> bool {
+    let taken = client.store.take(&key("k"), claim.clone()).await;
+    taken.expect("an answer").is_ok()
+}
+
 async fn receives(leases: &Arc<Leases>) {
     let is_notified = async || leases.store.pace() == Pace::Notified;
     until("it receives", is_notified).await;
@@ -175,16 +190,18 @@ async fn a_waiter_that_enters_meanwhile_keeps_the_lock_queued() {
     const QUEUED_UNTIL: &str =
         "SELECT queued_until FROM polylock_locks WHERE kind = 1 AND slot = 0";
     let url = PostgresServer::shared().database();
-    let (client, name) = (Client::open(&url, "").await, key("k"));
+    let client = Client::open(&url, "").await;
     for enters in [false, true] {
         client.take("k", 1, ALONE).await.unwrap();
-        let first = SqlClaim {
-            ticket: Some(id(2)),
+        let again = SqlClaim {
             is_notified: true,
-            ..claim(2, ALONE)
+            ..queued(2, ALONE)
         };
-        let refused = client.store.take(&name, first.clone()).await.unwrap();
-        assert!(refused.is_err(), "it is held");
+        let first = SqlClaim {
+            is_queued: false,
+            ..again.clone()
+        };
+        assert!(!takes(&client, &first).await, "it is held");
         client.release("k", 1).await;
         let statement = match enters {
             true => "UPDATE polylock_locks SET queued_until = queued_until + 1 WHERE slot = 0",
@@ -192,15 +209,11 @@ async fn a_waiter_that_enters_meanwhile_keeps_the_lock_queued() {
         };
         let lasts = "SET LOCAL idle_in_transaction_session_timeout = 0";
         let other = begin(&url, &format!("{lasts}; {statement}")).await;
-        let again = SqlClaim {
-            is_queued: true,
-            ..first
-        };
-        let (granted, ()) = tokio::join!(client.store.take(&name, again), async {
+        let (is_granted, ()) = tokio::join!(takes(&client, &again), async {
             until_blocked(&url).await;
             other.sql("COMMIT").await;
         });
-        assert!(granted.unwrap().is_ok(), "it is the first");
+        assert!(is_granted, "it is the first");
         let is_queued = client.number(QUEUED_UNTIL).await != 0;
         assert_eq!(is_queued, enters);
         client.release("k", 2).await;
@@ -227,16 +240,11 @@ async fn is_ahead_of_later_exclusive_waiters(mode: Mode, earlier: usize) {
     let url = PostgresServer::shared().database();
     let (client, name) = (Client::open(&url, "").await, key("k"));
     let notified = |n: u8, mode| SqlClaim {
-        ticket: Some(id(100 + n)),
         queues: false,
-        is_queued: true,
         is_notified: true,
-        ..claim(n, mode)
+        ..queued(n, mode)
     };
-    let take = async |claim: &SqlClaim| {
-        let taken = client.store.take(&name, claim.clone()).await;
-        taken.expect("an answer").is_ok()
-    };
+    let take = async |claim: &SqlClaim| takes(&client, claim).await;
     let (reader, writer) = (notified(2, mode), notified(3, ALONE));
     let earlier: Vec<_> = (10..).take(earlier).map(|n| notified(n, ALONE)).collect();
     let leave = async |waiter: &SqlClaim| {
@@ -337,15 +345,7 @@ async fn a_waiter_that_is_late_keeps_its_place() {
         (MariaDbServer::shared().database(), ""),
     ] {
         let client = Client::open(&url, parameters).await;
-        let take = async |n: u8| {
-            let claim = SqlClaim {
-                ticket: Some(id(100 + n)),
-                is_queued: true,
-                ..claim(n, ALONE)
-            };
-            let taken = client.store.take(&key("k"), claim).await;
-            taken.expect("an answer").is_ok()
-        };
+        let take = async |n| takes(&client, &queued(n, ALONE)).await;
         assert!(client.take("k", 1, ALONE).await.is_some());
         assert!(!take(2).await);
         client
@@ -376,15 +376,7 @@ async fn a_late_waiter_that_gets_the_lock_frees_no_place_of_another() {
         let client = Client::open(&url, parameters).await;
         let [late, other] = ["f", "g"].map(|byte| byte.repeat(16));
         let places = |id: &str| format!("{QUEUED} AND id = '{id}'");
-        let take = async || {
-            let claim = SqlClaim {
-                ticket: Some(id(102)),
-                is_queued: true,
-                ..claim(2, ALONE)
-            };
-            let taken = client.store.take(&key("k"), claim).await;
-            taken.expect("an answer").is_ok()
-        };
+        let take = async || takes(&client, &queued(2, ALONE)).await;
         for is_entered in [true, false] {
             assert!(client.take("k", 1, ALONE).await.is_some());
             assert!(!take().await);
