@@ -444,13 +444,11 @@ mod tests {
         assert_eq!(lock.waiters(&later(2)).count(), MAX_WAITERS);
         let no_place = take(&mut lock, &queued(39), &later(2)).unwrap_err();
         assert_eq!(no_place.ahead, Some(MAX_WAITERS));
-        let info = lock.info(&polylock_core::LockKey::new("k").unwrap(), &later(2));
+        let key = polylock_core::LockKey::new("k").unwrap();
+        let info = lock.info(&key, &later(2));
         assert_eq!(info.unwrap().holders.len(), 1);
         lock.release(id(1), &later(3));
-        assert!(
-            lock.info(&polylock_core::LockKey::new("k").unwrap(), &later(4))
-                .is_none()
-        );
+        assert!(lock.info(&key, &later(4)).is_none());
         // Shared requests need no place.
         take(&mut lock, &claim(50, SHARED), &later(4)).unwrap();
     }
