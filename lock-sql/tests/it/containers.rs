@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Place, program};
 use lock_testkit::history::What;
-use lock_testkit::taker::{Taker, TakerProcess};
+use lock_testkit::taker::{Take, Taker, TakerProcess};
 use polylock_core::prelude::*;
 
 const TTL: Duration = Duration::from_secs(3);
@@ -31,8 +31,8 @@ enum World {
     BootIdAhead,
 }
 
-/// Lock-takers in that world, which live as long as the process that starts them.
-fn taker(place: &Place, world: World) -> Taker {
+/// A lock-taker in that world, which lives as long as the process that starts it.
+fn take(place: &Place, world: World) -> Take {
     let mut unshare = Vec::new();
     let mut mounts = String::new();
     if Command::new("id").arg("-u").output().unwrap().stdout != b"0\n" {
@@ -72,14 +72,9 @@ fn taker(place: &Place, world: World) -> Taker {
     );
     fs::write(&script, text).unwrap();
     fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
-    Taker::new(
-        script,
-        format!("sqlite:{}?namespace=", place.database().display()),
-    )
-}
-
-fn key() -> LockKey {
-    LockKey::new("k").unwrap()
+    let url = format!("sqlite:{}?namespace=", place.database().display());
+    let key = LockKey::new("k").unwrap();
+    Taker::new(script, url).take(&key).with_ttl(TTL)
 }
 
 fn acquired(what: &What) -> bool {
@@ -87,22 +82,15 @@ fn acquired(what: &What) -> bool {
 }
 
 async fn hold(place: &Place, world: World) -> TakerProcess {
-    let holder = taker(place, world)
-        .take(&key())
-        .with_ttl(TTL)
-        .spawn()
-        .unwrap();
+    let holder = take(place, world).spawn().unwrap();
     holder.told(Duration::from_secs(20), acquired).await;
     holder
 }
 
 /// Waits for longer than an observation takes, and holds the lock for a moment.
 fn wait_for(place: &Place, world: World) -> TakerProcess {
-    let take = taker(place, world).take(&key()).with_ttl(TTL);
-    let take = take
-        .with_wait(2 * TTL + SLACK / 4)
-        .with_hold(Duration::ZERO);
-    take.spawn().unwrap()
+    let take = take(place, world).with_wait(2 * TTL + SLACK / 4);
+    take.with_hold(Duration::ZERO).spawn().unwrap()
 }
 
 /// A holder that lives keeps the lock from a waiter in another world; dead, it does so for one ttl,
@@ -124,11 +112,7 @@ async fn holder_excludes_waiter(holder_in: World, waiter_in: World, observed: bo
         "{:?}",
         holder.events()
     );
-    let waiter = taker(&place, waiter_in)
-        .take(&key())
-        .with_ttl(TTL)
-        .spawn()
-        .unwrap();
+    let waiter = take(&place, waiter_in).spawn().unwrap();
     holder.kill().unwrap();
     let killed = Instant::now();
     let most = if observed { 2 * TTL } else { TTL } + SLACK;
