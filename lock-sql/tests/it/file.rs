@@ -248,6 +248,8 @@ async fn rows_that_make_no_sense_are_an_error_and_not_a_free_lock() {
     }
 }
 
+const DAMAGE_BAD: &str = "UPDATE polylock_locks SET permits = -1 WHERE key = CAST('bad' AS BLOB)";
+
 /// Requests for several keys share a transaction, and new keys pass the purge over all rows.
 #[tokio::test]
 async fn a_row_that_makes_no_sense_costs_its_own_lock_only() {
@@ -259,9 +261,7 @@ async fn a_row_that_makes_no_sense_costs_its_own_lock_only() {
     };
     let good = locks.acquire(&short("good")).await.unwrap();
     let bad = locks.acquire(&short("bad")).await.unwrap();
-    place
-        .run("UPDATE polylock_locks SET permits = -1 WHERE key = CAST('bad' AS BLOB)")
-        .await;
+    place.run(DAMAGE_BAD).await;
     // Both are renewed together.
     bad.lost().await;
     let mut writer = place.sql().await;
@@ -301,9 +301,7 @@ async fn a_row_that_makes_no_sense_is_listed_beside_other_locks() {
         locks.lock("bad").await.unwrap(),
         locks.lock("good").await.unwrap(),
     ];
-    place
-        .run("UPDATE polylock_locks SET permits = -1 WHERE key = CAST('bad' AS BLOB)")
-        .await;
+    place.run(DAMAGE_BAD).await;
     let admin = locks.admin().unwrap();
     let listed = admin.list("").await.unwrap().into_iter();
     let listed = listed.map(|info| (info.key.to_string(), info.holders[0].token.is_some()));
