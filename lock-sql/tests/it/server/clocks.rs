@@ -83,8 +83,7 @@ async fn a_lease_that_was_waited_for_is_not_too_long(site: Site) {
     assert!(began.elapsed() >= ms(400), "it did not wait");
     assert!(guard.valid_until().is_some_and(|end| end <= began + ttl));
     blocking.await.expect("no panic");
-    let next = request("job").with_wait(Wait::AtMost(SOON * 2));
-    let next = other.acquire(&next).await.expect("it is granted");
+    let next = take(&other, "job").await;
     assert!(!guard.is_held(), "two holders");
     assert!(began.elapsed() < ttl + SOON);
     next.release().await.expect("it is released");

@@ -104,8 +104,7 @@ leases!(connections_that_end_together_cost_one_attempt);
 async fn a_login_that_outlasts_an_attempt_to_renew_costs_no_lease(site: Site) {
     let proxy = site.proxy();
     let locks = site.open_at(proxy.port()).await;
-    let lease = request("job").with_ttl(Duration::from_secs(60));
-    let guard = locks.acquire(&lease).await.expect("it is free");
+    let guard = acquire(&locks, &long("job")).await;
     // A question and its answer fit into an attempt, and no login does.
     proxy.set_latency(Direction::Replies, ms(600));
     proxy.cut();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use lock_testkit::locks::{granted, renewed, waiting};
+use lock_testkit::locks::{acquire, granted, renewed, waiting};
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
 };
@@ -139,10 +139,8 @@ async fn a_request_that_gets_no_connection_says_so_and_is_no_outage(site: Site) 
         let at_once = request("c").with_wait(Wait::Never);
         let soon = request("c").with_wait(Wait::AtMost(ms(300)));
         for request in [at_once, soon] {
-            let error = locks
-                .acquire(&request)
-                .await
-                .expect_err("no connection is free");
+            let refused = locks.acquire(&request).await;
+            let error = refused.expect_err("no connection is free");
             assert_eq!(error.kind(), ErrorKind::QueueFull, "{request:?}: {error}");
             let message = error.message();
             assert!(message.contains("connections=N allows more"), "{error}");
@@ -151,10 +149,8 @@ async fn a_request_that_gets_no_connection_says_so_and_is_no_outage(site: Site) 
         let waiting = waiting(&locks, request("c"));
         let at_once = request("c").with_wait(Wait::Never);
         until("nothing is known of the lock", async || {
-            let error = locks
-                .acquire(&at_once)
-                .await
-                .expect_err("no connection is free");
+            let refused = locks.acquire(&at_once).await;
+            let error = refused.expect_err("no connection is free");
             assert_ne!(error.kind(), ErrorKind::Unavailable, "{error}");
             error.kind() == ErrorKind::QueueFull
         })
@@ -182,7 +178,7 @@ async fn renewals_read_few_rows_of_a_large_table_without_statistics() {
     let locks = site.open().await;
     let exclusive = take(&locks, "exclusive").await;
     let shared = request("shared").with_mode(polylock_core::Mode::Shared);
-    let shared = locks.acquire(&shared).await.expect("it is free");
+    let shared = acquire(&locks, &shared).await;
     site.sql(format!(
         "INSERT INTO {} (kind, lock_key, changed_at)
          SELECT 1, convert_to('other/' || n, 'UTF8'), 0 FROM generate_series(1, {KEYS}) n",

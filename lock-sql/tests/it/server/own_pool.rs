@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_testkit::locks::acquire;
 use polylock_core::{
     DistributedLock as _, DistributedLockExt as _, ErrorKind, LockGuard, LostReason,
 };
@@ -137,8 +138,7 @@ fn kill(site: &Site) {
 
 /// A lease that ends while a test runs, and outlasts the pauses of a busy machine.
 async fn short(locks: &SqlLock, name: &str) -> LockGuard {
-    let short = request(name).with_ttl(Duration::from_secs(6));
-    locks.acquire(&short).await.expect("a free lock is granted")
+    acquire(locks, &request(name).with_ttl(Duration::from_secs(6))).await
 }
 
 async fn locks_of_a_pool_are_the_same_locks<DB: App>(site: Site) {
@@ -149,7 +149,7 @@ async fn locks_of_a_pool_are_the_same_locks<DB: App>(site: Site) {
     guard.release().await.expect("it is held");
     assert_free(&site, "job").await;
     let reader = request("job").with_mode(polylock_core::Mode::Shared);
-    let reader = locks.acquire(&reader).await.expect("it is free");
+    let reader = acquire(&locks, &reader).await;
     assert_taken(&site, "job").await;
     reader.release().await.expect("it is held");
 }
@@ -265,10 +265,8 @@ async fn a_pool_that_is_closed_waits_for_no_lock<DB: App>(site: Site) {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let (reason, _) = loss(&guard, 2 * SOON).await;
     assert_eq!(reason, LostReason::Unreachable);
-    let error = locks
-        .try_lock("job")
-        .await
-        .expect_err("there is no connection");
+    let refused = locks.try_lock("job").await;
+    let error = refused.expect_err("there is no connection");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let server = site.server.own();
     until("all are closed", async || server.connections() == 0).await;

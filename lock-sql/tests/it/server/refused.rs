@@ -25,9 +25,8 @@ async fn a_standby_in_the_place_of_the_primary_is_unavailable() {
     let forwarder = Forwarder::start(primary.port()).await;
     let mut clients = Vec::new();
     for mode in MODES {
-        let locks = Site::postgres(&primary, mode)
-            .open_at(forwarder.port())
-            .await;
+        let site = Site::postgres(&primary, mode);
+        let locks = site.open_at(forwarder.port()).await;
         take_and_release(&locks, "job").await;
         clients.push((mode, locks));
     }
@@ -99,9 +98,8 @@ async fn a_mariadb_that_only_reads_is_no_contention() {
         take_and_release(&locks, "old").await;
         site.sql("SET GLOBAL read_only = 1").await;
         // A key that was never locked needs a write in any mode.
-        let error = attempt(&locks, "new")
-            .await
-            .expect_err("it takes no writes");
+        let error = attempt(&locks, "new").await;
+        let error = error.expect_err("it takes no writes");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{mode:?}: {error}");
         site.sql("SET GLOBAL read_only = 0").await;
         assert_free(&site, "new").await;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use lock_testkit::locks::acquire;
 use lock_testkit::proxy::Direction;
 use polylock_core::{DistributedLock as _, LockGuard, LostReason, Mode};
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, PgConnection, raw_sql};
@@ -58,7 +59,7 @@ async fn take_all(locks: &polylock_sql::SqlLock, mode: Mode) -> Vec<LockGuard> {
     let mut guards = Vec::new();
     for n in 0..count(mode) {
         let request = request(&name(n)).with_ttl(TTL).with_mode(mode);
-        guards.push(locks.acquire(&request).await.expect("it is free"));
+        guards.push(acquire(locks, &request).await);
     }
     guards
 }
@@ -112,8 +113,7 @@ leases!(a_locked_row_costs_no_other_lease);
 async fn a_row_that_is_free_again_in_time_costs_no_lease(site: Site) {
     let locks = site.open().await;
     let mut row = Other::open(&site).await;
-    let guard = locks.acquire(&request("job").with_ttl(TTL)).await;
-    let guard = guard.expect("it is free");
+    let guard = acquire(&locks, &request("job").with_ttl(TTL)).await;
     row.lock(&site, "job", 0).await;
     sleep(TTL * 6 / 10).await;
     drop(row);
@@ -126,8 +126,7 @@ leases!(a_row_that_is_free_again_in_time_costs_no_lease);
 /// Each unlock passes the row to the next waiting transaction.
 async fn a_row_that_is_never_free_costs_no_lease(site: Site) {
     let locks = site.open().await;
-    let guard = locks.acquire(&request("job").with_ttl(TTL)).await;
-    let guard = guard.expect("it is free");
+    let guard = acquire(&locks, &request("job").with_ttl(TTL)).await;
     let others = join_all((0..3).map(async |_| {
         let mut other = Other::open(&site).await;
         let until = Instant::now() + TTL;
@@ -146,7 +145,7 @@ leases!(a_row_that_is_never_free_costs_no_lease);
 async fn a_row_that_others_write_all_the_time_costs_no_lease(site: Site) {
     let locks = site.open().await;
     let brief = request("hot").with_ttl(TTL).with_mode(Mode::Shared);
-    let guard = locks.acquire(&brief).await.expect("it is free");
+    let guard = acquire(&locks, &brief).await;
     let others = join_all((0..4).map(async |_| {
         let locks = site.open().await;
         let until = Instant::now() + TTL;
@@ -166,14 +165,11 @@ leases!(a_row_that_others_write_all_the_time_costs_no_lease);
 async fn a_slow_network_costs_no_lease_that_can_be_renewed(site: Site) {
     let proxy = site.proxy();
     let locks = site.open_at(proxy.port()).await;
-    let taken = (0..64).map(|n| request(&format!("job/{n}")).with_ttl(TTL));
-    let taken: Vec<_> = taken.collect();
-    let taken = join_all(taken.iter().map(|request| locks.acquire(request)));
-    let guards: Vec<_> = taken
-        .await
-        .into_iter()
-        .map(|guard| guard.expect("it is free"))
-        .collect();
+    let taken = (0..64).map(async |n| {
+        let request = request(&format!("job/{n}")).with_ttl(TTL);
+        acquire(&locks, &request).await
+    });
+    let guards = join_all(taken).await;
     sleep(TTL / 4).await;
     proxy.hold(Direction::Both);
     sleep(TTL / 4).await;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use lock_testkit::locks::{acquire, release, waiting};
-use polylock_core::{DistributedLock as _, ErrorKind, Mode, Result, Wait};
+use polylock_core::{ErrorKind, Mode, Result, Wait};
 use polylock_sql::transaction::{Connection, TransactionLocks};
 use sqlx::{Connection as _, Database, MySqlConnection, PgConnection};
 use tokio::sync::oneshot;
@@ -90,11 +90,8 @@ async fn waiters_for_a_transaction_keep_no_client_from_a_free_lock(site: Site) {
     let began = Instant::now();
     while began.elapsed() < WAIT / 2 {
         let asked = Instant::now();
-        let free = locks
-            .acquire(&request(&format!("free/{}", times.len())))
-            .await;
+        let guard = take(&locks, &format!("free/{}", times.len())).await;
         times.push(asked.elapsed());
-        let guard = free.expect("the lock is free");
         guard.release().await.expect("it is released");
     }
     for waiter in waiting {
@@ -167,8 +164,7 @@ on!(a_waiter_gets_what_a_transaction_releases: postgres_row, mariadb_row);
 /// The rows of transactions come next to those of leases.
 async fn a_transaction_keeps_no_lease_from_its_release(site: Site) {
     let locks = site.open().await;
-    let shared = request("config").with_mode(Mode::Shared);
-    let guard = locks.acquire(&shared).await.expect("it is free");
+    let guard = acquire(&locks, &request("config").with_mode(Mode::Shared)).await;
     let held = hold(&site, vec!["job".to_owned()]).await;
     let held = held.expect("it is free");
     let released = tokio::time::timeout(SOON, guard.release()).await;

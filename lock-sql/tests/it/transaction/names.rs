@@ -39,11 +39,8 @@ async fn names_that_differ_are_locks_that_differ<S: Server>(server: S) {
     let rows = server.sql("SELECT count(*) FROM polylock_locks WHERE kind = 2");
     assert_eq!(rows, [[names.len().to_string()]]);
     let mut tx = begin::<S>(&mut two).await;
-    let long = locks()
-        .acquire_in(&mut *tx, "x".repeat(257))
-        .await
-        .unwrap_err();
-    assert_eq!(long.kind(), ErrorKind::InvalidKey);
+    let refused = locks().acquire_in(&mut *tx, "x".repeat(257)).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidKey);
 }
 
 async fn a_namespace_stands_before_the_key<S: Server>(server: S) {
@@ -52,13 +49,8 @@ async fn a_namespace_stands_before_the_key<S: Server>(server: S) {
     let shop = TransactionLocks::new().with_namespace("shop").unwrap();
     let lock = shop.acquire_in(&mut *one, "k").await.unwrap();
     assert_eq!(lock.key().as_str(), "k");
-    assert!(
-        locks()
-            .try_acquire_in(&mut *two, "k")
-            .await
-            .unwrap()
-            .is_some()
-    );
+    let taken = locks().try_acquire_in(&mut *two, "k").await.unwrap();
+    assert!(taken.is_some());
     let same = LockKey::new("shop:k").unwrap();
     assert_eq!(locks().try_acquire_in(&mut *two, same).await.unwrap(), None);
     let error = TransactionLocks::new().with_namespace("a:b").unwrap_err();
