@@ -469,8 +469,7 @@ async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read() {
 /// were not granted until a wait ended.
 #[tokio::test]
 async fn a_new_session_counts_once() {
-    let server = PostgresServer::shared();
-    let here = open(&format!("{}?mode=advisory", server.database())).await;
+    let here = open(&(PostgresServer::shared().database() + "?mode=advisory")).await;
     let (pool, is_over) = (Arc::clone(&here.pool), Arc::new(AtomicBool::new(false)));
     let sampler = std::thread::spawn({
         let is_over = Arc::clone(&is_over);
@@ -495,8 +494,7 @@ async fn a_new_session_counts_once() {
 /// release.
 #[tokio::test]
 async fn no_record_outlives_its_holder() {
-    let server = MariaDbServer::shared();
-    let here = open(&format!("{}?mode=row", server.database())).await;
+    let here = open(&(MariaDbServer::shared().database() + "?mode=row")).await;
     let key = LockKey::new("k").unwrap();
     for round in 0..16 {
         let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
@@ -557,8 +555,7 @@ async fn a_reader_that_died_leaves_no_record() {
 /// The clock of the server was set back after an exclusive request had claimed the key.
 #[tokio::test]
 async fn a_claim_from_the_future_keeps_no_shared_request_out() {
-    let server = PostgresServer::shared();
-    let here = Arc::new(open(&format!("{}?mode=row", server.database())).await);
+    let here = Arc::new(open(&(PostgresServer::shared().database() + "?mode=row")).await);
     let read = request("k", Wait::Never).with_mode(Mode::Shared);
     let first = here.acquire(&read).await.unwrap();
     let now = dialect::postgres::NOW;
@@ -685,8 +682,7 @@ async fn many_free_locks_share_half_of_the_connections() {
 /// MySQL has no sequences: what it counts by is as good, and MariaDB has it as well.
 #[tokio::test]
 async fn rows_that_are_rolled_back_count_tokens() {
-    let server = MariaDbServer::shared();
-    let here = open(&format!("{}?mode=row", server.database())).await;
+    let here = open(&(MariaDbServer::shared().database() + "?mode=row")).await;
     let numbers = async |text: String| {
         let answer = run(&here, &text, Args::new()).await;
         let row = answer.rows.last().cloned().unwrap_or_default();

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::Place;
 use lock_testkit::history::What;
+use lock_testkit::locks::release;
 use lock_testkit::taker::{Taker, TakerProcess};
 use polylock_core::prelude::*;
 
@@ -37,11 +38,7 @@ async fn a_file_is_intact_after_processes_were_killed_at_any_time() {
     let locks = place.open().await;
     for key in ["0", "1"] {
         let guard = locks.lock_within(key, SOON).await;
-        guard
-            .expect("the lock of the dead is free")
-            .release()
-            .await
-            .unwrap();
+        release(guard.expect("the lock of the dead is free")).await;
     }
     let intact = sqlx::query_scalar::<_, String>("PRAGMA integrity_check");
     let intact = intact.fetch_one(&mut place.sql().await).await.unwrap();

@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_testkit::locks::waiting;
+use polylock_core::layers::acquire_all;
 use polylock_core::{DistributedLock, ErrorKind, Mode, Released, Wait};
 use polylock_sql::SqlLock;
 
@@ -38,6 +39,7 @@ async fn what_is_dropped_leaves_nothing(site: Site) {
     let locks = Arc::new(site.open().await);
     let admin = locks.admin().expect("there is one");
     let has_shared = locks.capabilities().shared;
+    let both = [request("a"), request("b")];
     for polls in POLLS {
         let url = site.url();
         polled(polls, Box::pin(SqlLock::open(&url))).await;
@@ -47,11 +49,7 @@ async fn what_is_dropped_leaves_nothing(site: Site) {
         if has_shared {
             polled(polls, locks.acquire(&free.clone().with_mode(Mode::Shared))).await;
         }
-        polled(
-            polls,
-            polylock_core::layers::acquire_all(&*locks, &[request("a"), request("b")]),
-        )
-        .await;
+        polled(polls, acquire_all(&*locks, &both)).await;
         let mut guard = take(&locks, "held").await;
         polled(polls, guard.renew()).await;
         polled(polls, guard.downgrade()).await;
