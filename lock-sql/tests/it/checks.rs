@@ -262,9 +262,11 @@ async fn a_table_of_another_application_is_left_alone() {
             true => "SET ROLE test; ",
             false => "",
         };
-        server.sql(&url, &format!("{role}CREATE TABLE polylock_locks (a int)"));
+        let create = "CREATE TABLE polylock_locks (a int); INSERT INTO polylock_locks VALUES (7)";
+        server.sql(&url, &format!("{role}{create}"));
         let says = "has the columns a, is no table of locks";
         assert_refused(&url, ErrorKind::Foreign, says).await;
+        assert_eq!(server.sql(&url, "SELECT * FROM polylock_locks"), [["7"]]);
     }
 }
 

@@ -113,7 +113,8 @@ async fn waiters_that_give_up_leave_nothing(site: Site) {
                     let forever = request("job").with_wait(Wait::Forever);
                     if n % 2 == 0 {
                         let polls = u32::try_from(round * 10 + n / 2).expect("it is small");
-                        drop(polled(polls, few.acquire(&forever)).await);
+                        let wait = polled(polls, few.acquire(&forever)).await;
+                        assert!(!matches!(wait, Some(Ok(_))), "two holders");
                     } else {
                         let timeout = Duration::from_millis(7 * n + round);
                         let wait = tokio::time::timeout(timeout, few.acquire(&forever)).await;

@@ -1,5 +1,6 @@
 //! The file that processes of one machine share.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use polylock_core::prelude::*;
@@ -53,12 +54,18 @@ async fn a_lease_keeps_transactions_out_and_the_other_way_round() {
 async fn readers_and_permits_keep_transactions_out() {
     let place = Place::new();
     let (leases, mut raw) = (place.open().await, connect(&place).await);
-    let reader = leases.request("k").shared().acquire().await.unwrap();
-    let mut tx = begin::<Sqlite>(&mut raw).await;
     let locks = TransactionLocks::new();
-    assert_eq!(locks.try_acquire_in(&mut *tx, "k").await.unwrap(), None);
-    drop(tx);
-    reader.release().await.unwrap();
+    for lease in [
+        leases.request("k").shared(),
+        leases.request("k").permit(NonZeroU32::MIN),
+    ] {
+        let lease = lease.acquire().await.unwrap();
+        let mut tx = begin::<Sqlite>(&mut raw).await;
+        let taken = locks.try_acquire_in(&mut *tx, "k").await.unwrap();
+        assert_eq!(taken, None, "beside {lease:?}");
+        tx.rollback().await.unwrap();
+        lease.release().await.unwrap();
+    }
     let mut tx = begin::<Sqlite>(&mut raw).await;
     locks.acquire_in(&mut *tx, "k").await.unwrap();
 }
