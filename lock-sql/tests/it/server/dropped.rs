@@ -1,12 +1,12 @@
 //! Public futures that are dropped after each poll leave nothing on the server.
 
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use lock_testkit::locks::waiting;
+use lock_testkit::polled_once;
 use polylock_core::layers::acquire_all;
 use polylock_core::{DistributedLock, ErrorKind, Mode, Released, Wait};
 use polylock_sql::SqlLock;
@@ -24,8 +24,7 @@ async fn polled<F: Future>(polls: u32, future: F) -> Option<F::Output> {
                 tokio::time::sleep(ms(1)).await;
             }
         }
-        let output = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
-        if let Poll::Ready(output) = output {
+        if let Poll::Ready(output) = polled_once(future.as_mut()).await {
             return Some(output);
         }
     }

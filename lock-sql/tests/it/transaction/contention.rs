@@ -9,7 +9,7 @@ use polylock_sql::transaction::TransactionLocks;
 use sqlx::Connection as _;
 
 use crate::transaction::on_each_server;
-use crate::transaction::servers::{Server, begin, locks, locks_within, run};
+use crate::transaction::servers::{Raw, Server, begin, locks, locks_within, run};
 
 on_each_server! {
     a_transaction_that_has_the_lock_keeps_others_out
@@ -92,12 +92,17 @@ async fn a_wait_has_an_end<S: Server>(server: S) {
     assert_eq!(server.sql("SELECT n FROM counter"), [["1"]]);
 }
 
+/// Takes the lock in a transaction that is committed.
+async fn make_row<S: Server>(raw: &mut Raw<S>, key: &str) {
+    let mut tx = begin::<S>(raw).await;
+    locks().acquire_in(&mut *tx, key).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
 /// PostgreSQL names the row to the first waiter only.
 async fn waiters_of_one_row_all_learn_that_it_is_held<S: Server>(server: S) {
     let mut one = server.connect().await;
-    let mut tx = begin::<S>(&mut one).await;
-    locks().acquire_in(&mut *tx, "k").await.unwrap();
-    tx.commit().await.unwrap();
+    make_row::<S>(&mut one, "k").await;
     let mut holder = begin::<S>(&mut one).await;
     let row = "SELECT 1 FROM polylock_locks WHERE kind = 2 AND lock_key = 'k' FOR UPDATE";
     run(&mut *holder, row).await;
@@ -114,19 +119,16 @@ async fn waiters_of_one_row_all_learn_that_it_is_held<S: Server>(server: S) {
 /// As the locks of `mode=row` are.
 async fn a_row_that_is_held_in_another_way_is_held<S: Server>(server: S) {
     let (mut one, mut two) = (server.connect().await, server.connect().await);
-    let mut one = begin::<S>(&mut one).await;
-    locks().acquire_in(&mut *one, "k").await.unwrap();
-    one.commit().await.unwrap();
-    for mode in ["FOR UPDATE", "LOCK IN SHARE MODE"] {
-        let mode = match (S::NAME, mode) {
-            ("postgres", "LOCK IN SHARE MODE") => "FOR SHARE",
-            (_, mode) => mode,
-        };
+    make_row::<S>(&mut one, "k").await;
+    let share = match S::NAME {
+        "postgres" => "FOR SHARE",
+        _ => "LOCK IN SHARE MODE",
+    };
+    for mode in ["FOR UPDATE", share] {
         let mut holder = server.connect().await;
         let mut holder = begin::<S>(&mut holder).await;
         let sql = format!("SELECT 1 FROM polylock_locks WHERE kind = 2 AND lock_key = 'k' {mode}");
-        let sql: &'static str = sql.leak();
-        run(&mut *holder, sql).await;
+        run(&mut *holder, sql.leak()).await;
         let mut two = begin::<S>(&mut two).await;
         let taken = locks().try_acquire_in(&mut *two, "k").await.unwrap();
         assert_eq!(taken, None, "{mode}");
@@ -139,9 +141,7 @@ async fn a_row_that_is_held_in_another_way_is_held<S: Server>(server: S) {
 
 async fn a_row_may_be_purged_while_a_transaction_waits_for_it<S: Server>(server: S) {
     let (mut one, mut two) = (server.connect().await, server.connect().await);
-    let mut tx = begin::<S>(&mut one).await;
-    locks().acquire_in(&mut *tx, "k").await.unwrap();
-    tx.commit().await.unwrap();
+    make_row::<S>(&mut one, "k").await;
     let mut purge = begin::<S>(&mut one).await;
     run(&mut *purge, "DELETE FROM polylock_locks WHERE kind = 2").await;
     let mut waiter = begin::<S>(&mut two).await;
@@ -159,9 +159,7 @@ async fn a_row_may_be_purged_while_a_transaction_waits_for_it<S: Server>(server:
 /// InnoDB keeps the locks of rows that were there before, and has none on a row that is gone.
 async fn a_rollback_to_an_earlier_savepoint_may_release_the_lock<S: Server>(server: S) {
     let (mut one, mut two) = (server.connect().await, server.connect().await);
-    let mut tx = begin::<S>(&mut one).await;
-    locks().acquire_in(&mut *tx, "b old").await.unwrap();
-    tx.commit().await.unwrap();
+    make_row::<S>(&mut one, "b old").await;
     let mut tx = begin::<S>(&mut one).await;
     locks().acquire_in(&mut *tx, "a outer").await.unwrap();
     let mut nested = tx.begin().await.unwrap();
