@@ -13,8 +13,7 @@ use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::{Database, MySql, Pool, Postgres};
 
 use crate::server::support::{
-    Kind, Mode, SOON, Site, assert_free, assert_taken, loss, ms, request, take, take_and_release,
-    until,
+    Kind, SOON, Site, assert_free, assert_taken, loss, ms, request, take, take_and_release, until,
 };
 
 /// The database of an application.
@@ -121,11 +120,6 @@ on_each_pool! {
     a_pool_that_is_closed_waits_for_no_lock
 }
 
-/// A server of the test alone, whose connections are counted and ended.
-fn alone(site: &Site) -> Site {
-    Site::durable(site.kind(), Mode::Lease)
-}
-
 /// Ends all connections of the pool.
 fn kill(site: &Site) {
     site.server.own().sql(match site.kind() {
@@ -155,7 +149,7 @@ async fn locks_of_a_pool_are_the_same_locks<DB: App>(site: Site) {
 }
 
 async fn a_pool_that_the_application_uses_up_keeps_its_locks<DB: App>(site: Site) {
-    let site = alone(&site);
+    let site = site.durable();
     let pool = open::<DB>(&site, 6).await;
     let locks = locks(&pool, &site).await;
     let guard = short(&locks, "job").await;
@@ -175,7 +169,7 @@ async fn a_pool_that_the_application_uses_up_keeps_its_locks<DB: App>(site: Site
 }
 
 async fn connections_that_break_are_replaced_in_their_places<DB: App>(site: Site) {
-    let site = alone(&site);
+    let site = site.durable();
     let pool = open::<DB>(&site, 6).await;
     let locks = locks(&pool, &site).await;
     let guard = short(&locks, "job").await;
@@ -247,7 +241,7 @@ async fn the_application_gets_its_connections_back_and_none_that_locks_have_used
 }
 
 async fn a_pool_that_is_closed_waits_for_no_lock<DB: App>(site: Site) {
-    let site = alone(&site);
+    let site = site.durable();
     let pool = open::<DB>(&site, 6).await;
     let locks = Arc::new(locks(&pool, &site).await);
     let guard = short(&locks, "job").await;

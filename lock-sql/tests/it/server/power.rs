@@ -20,7 +20,7 @@ use crate::server::waiters::hold;
 
 /// At a server of the test alone.
 fn durable(site: &Site) -> Site {
-    Site::durable(site.kind(), site.mode).with_session_timeout(TIMEOUT)
+    site.durable().with_session_timeout(TIMEOUT)
 }
 
 /// A holder that hears neither the end of its session nor anything else.

@@ -82,7 +82,7 @@ sessions!(a_wait_that_the_server_cancels_grants_nothing);
 /// Both lock the first row of the key and that of the lease, in the same order.
 async fn renewals_and_releases_of_shared_leases_do_not_deadlock(site: Site) {
     // Its deadlocks are counted.
-    let site = Site::alone(site.kind(), site.mode);
+    let site = site.alone();
     let before = deadlocks(&site).await;
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..4 {

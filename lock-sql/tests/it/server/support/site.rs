@@ -69,25 +69,25 @@ impl Site {
         Self::new(Database::Shared(kind, server), mode)
     }
 
-    /// At a server of this test.
-    pub(crate) fn alone(kind: Kind, mode: Mode) -> Self {
-        Self::start(kind, mode, false)
+    /// In the same mode at a server of this test.
+    pub(crate) fn alone(&self) -> Self {
+        self.start(false)
     }
 
-    /// At a server of this test that keeps what it commits.
-    pub(crate) fn durable(kind: Kind, mode: Mode) -> Self {
-        Self::start(kind, mode, true)
+    /// In the same mode at a server of this test that keeps what it commits.
+    pub(crate) fn durable(&self) -> Self {
+        self.start(true)
     }
 
-    fn start(kind: Kind, mode: Mode, is_durable: bool) -> Self {
-        match kind {
+    fn start(&self, is_durable: bool) -> Self {
+        match self.kind() {
             Kind::MariaDb => {
                 let options = MariaDbOptions::new().with_durability(is_durable);
-                Self::mariadb(&Arc::new(MariaDbServer::start(options)), mode)
+                Self::mariadb(&Arc::new(MariaDbServer::start(options)), self.mode)
             }
             Kind::Postgres => {
                 let options = PostgresOptions::new().with_durability(is_durable);
-                Self::postgres(&Arc::new(PostgresServer::start(options)), mode)
+                Self::postgres(&Arc::new(PostgresServer::start(options)), self.mode)
             }
         }
     }
