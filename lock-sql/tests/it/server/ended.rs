@@ -339,10 +339,7 @@ async fn a_session_that_waits_for_a_standby_stops_no_other() {
     let patient = site.clone().with("timeout=1m");
     let opening = tokio::spawn(async move { drop(take(&patient.open().await, "other").await) });
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-    until("a session waits for the standby", async || {
-        server.sql(waits)[0][0] != "0"
-    })
-    .await;
+    until("a session waits", async || server.sql(waits)[0][0] != "0").await;
     // More than one record of the sequence is worth.
     for _ in 0..40 {
         for locks in [&locks, &advisory] {
@@ -357,9 +354,8 @@ async fn a_session_that_waits_for_a_standby_stops_no_other() {
 /// A hand-over in a session draws its tokens while commits wait for a standby that is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hand_over_waits_for_no_standby() {
-    let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
     // A session without locks ends after half of its timeout, and the next one would wait.
-    let site = Site::postgres(&server, Mode::Advisory);
+    let site = Site::postgres_advisory().alone();
     let site = site.with_session_timeout(Duration::from_secs(120));
     let (locks, other) = (site.open().await, site.open().await);
     take_and_release(&other, "free").await;
@@ -369,17 +365,15 @@ async fn a_hand_over_waits_for_no_standby() {
         acquire(&queue, &job).await,
         acquire(&queue, &request("beside")).await,
     );
-    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'gone'; SELECT pg_reload_conf()");
+    site.sql("ALTER SYSTEM SET synchronous_standby_names = 'gone'; SELECT pg_reload_conf()")
+        .await;
     let patient = site.clone().with("timeout=1m");
     let opening = tokio::spawn(async move {
         // It may give up before the standby is not needed any more.
         drop(patient.open().await.acquire(&request("new")).await);
     });
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-    until("a session waits for the standby", async || {
-        server.sql(waits)[0][0] != "0"
-    })
-    .await;
+    until("a session waits", async || site.number(waits).await > 0).await;
     let mut next = queue.acquire(&job);
     assert!((&mut next).now_or_never().is_none(), "it is held");
     let (next, ()) = tokio::join!(next, release(first));
@@ -387,8 +381,9 @@ async fn a_hand_over_waits_for_no_standby() {
     // The block of the hand-over comes between the two.
     let free = take(&other, "free").await;
     assert!(token(&free) > token(&next) + 32, "not handed over");
-    assert_ne!(server.sql(waits)[0][0], "0", "no commit waits any more");
-    server.sql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()");
+    assert!(site.number(waits).await > 0, "no commit waits any more");
+    site.sql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()")
+        .await;
     for guard in [next, free, beside] {
         release(guard).await;
     }
@@ -419,8 +414,8 @@ async fn a_server_that_becomes_read_only_ends_its_sessions() {
 /// The client ends a session in which it cannot undo a lock: the holders of the others come first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_cannot_release_ends_after_its_holders_know() {
-    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
-    let site = Site::mariadb(&server, Mode::Advisory).with_session_timeout(Duration::from_secs(30));
+    let site = Site::mariadb_advisory().alone();
+    let site = site.with_session_timeout(Duration::from_secs(30));
     let proxy = site.proxy();
     let (holder, waiter) = (site.open_at(proxy.port()).await, site.open().await);
     let first = Arc::new(take(&holder, "first").await);
@@ -433,7 +428,7 @@ async fn a_session_that_cannot_release_ends_after_its_holders_know() {
     });
     site.until_it_waits("first").await;
     // The statement that takes is prepared by now, the one that releases is not.
-    server.sql("SET GLOBAL max_prepared_stmt_count = 0");
+    site.sql("SET GLOBAL max_prepared_stmt_count = 0").await;
     let second = take(&holder, "second").await;
     // The holder asks why its session has ended, and others are faster.
     proxy.set_latency(Direction::Replies, ms(100));
@@ -448,18 +443,14 @@ async fn a_session_that_cannot_release_ends_after_its_holders_know() {
 /// A waiter has no table open, so that a backup can stop all writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_for_an_advisory_lock_of_mariadb_stops_no_backup() {
-    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
-    let site = Site::mariadb(&server, Mode::Advisory);
+    let site = Site::mariadb_advisory().alone();
     let (holder, waiter) = (site.open().await, site.open().await);
     let guard = take(&holder, "job").await;
     let waiting = tokio::spawn(async move { drop(take(&waiter, "job").await) });
     let waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'";
-    until("it waits on the server", async || {
-        server.sql(waits)[0][0] != "0"
-    })
-    .await;
+    until("it waits", async || site.number(waits).await > 0).await;
     let began = Instant::now();
-    server.sql("FLUSH TABLES WITH READ LOCK; UNLOCK TABLES");
+    site.sql("FLUSH TABLES WITH READ LOCK; UNLOCK TABLES").await;
     let took = began.elapsed();
     assert!(took < Duration::from_secs(2), "the backup waited {took:?}");
     guard.release().await.expect("it is released");
