@@ -219,12 +219,13 @@ impl SessionHold {
         &self.reservation.session
     }
 
-    /// Releases the lock; completes even if it is dropped.
-    pub(crate) async fn release(mut self) -> Result<Released, SqlFailure> {
+    /// Sends the release, which completes even if its reply is dropped.
+    pub(super) fn release(mut self) -> SessionRelease {
         self.is_kept = false;
-        // A session that ended before it began the release has lost the lock.
-        let released = self.send_release().await;
-        released.unwrap_or(Ok(Released::AlreadyLost))
+        SessionRelease {
+            reply: self.send_release(),
+            _hold: self,
+        }
     }
 
     fn send_release(&self) -> oneshot::Receiver<Result<Released, SqlFailure>> {
@@ -242,6 +243,21 @@ impl Drop for SessionHold {
             let engine = self.reservation.engine();
             engine.spawn(async move { drop(released.await) });
         }
+    }
+}
+
+/// A release that was sent. It keeps the reservation until the reply.
+pub(super) struct SessionRelease {
+    reply: oneshot::Receiver<Result<Released, SqlFailure>>,
+    _hold: SessionHold,
+}
+
+impl SessionRelease {
+    /// The reply, which comes once.
+    pub(super) async fn replied(&mut self) -> Result<Released, SqlFailure> {
+        let released = (&mut self.reply).await;
+        // A session that ended before it began the release has lost the lock.
+        released.unwrap_or(Ok(Released::AlreadyLost))
     }
 }
 

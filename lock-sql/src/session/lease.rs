@@ -7,7 +7,7 @@ use polylock_core::{
 };
 use tokio::sync::oneshot;
 
-use super::handle::{SessionCommand, SessionHold};
+use super::handle::{SessionCommand, SessionHold, SessionRelease};
 use crate::error::SqlFailure;
 use crate::mutex::Mutex;
 use crate::table::TokenRange;
@@ -16,8 +16,10 @@ use crate::table::TokenRange;
 pub(super) struct SessionLease {
     id: LeaseId,
     can_downgrade: bool,
-    /// None after it is released.
+    /// None once its release is sent.
     state: Mutex<Option<SessionLeaseState>>,
+    /// The release without a reply: one that is repeated waits for the reply to the first.
+    releasing: tokio::sync::Mutex<Option<SessionRelease>>,
 }
 
 struct SessionLeaseState {
@@ -32,6 +34,7 @@ impl SessionLease {
             id: hold.id,
             can_downgrade,
             state: Mutex::new(Some(SessionLeaseState { hold, tokens: None })),
+            releasing: tokio::sync::Mutex::default(),
         }
     }
 
@@ -92,12 +95,17 @@ impl Lease for SessionLease {
     }
 
     async fn release(&self) -> Result<Released> {
-        let state = self.state.lock().take();
-        let Some(SessionLeaseState { hold, .. }) = state else {
+        let mut releasing = self.releasing.lock().await;
+        if let Some(SessionLeaseState { hold, .. }) = self.state.lock().take() {
+            hold.session().detach(self.id);
+            *releasing = Some(hold.release());
+        }
+        let Some(release) = releasing.as_mut() else {
             return Ok(Released::AlreadyLost);
         };
-        hold.session().detach(self.id);
-        Ok(hold.release().await?)
+        let released = release.replied().await;
+        *releasing = None;
+        Ok(released?)
     }
 }
 

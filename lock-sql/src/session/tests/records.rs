@@ -77,3 +77,27 @@ async fn a_record_that_could_not_be_written_is_written_later() {
         .await;
     }
 }
+
+/// Another transaction locks the record, for which the release waits up to a second.
+#[tokio::test]
+async fn a_release_that_was_dropped_goes_on_and_is_waited_for() {
+    for database in databases() {
+        let url = format!("{database}?mode=row&timeout=20s");
+        let (before, there) = (open(&url).await, open(&url).await);
+        let other = async |text: &str| run(&there, text, Args::new()).await;
+        recorded(&before).await.release().await.unwrap();
+        let wait = request("k", Wait::AtMost(Duration::from_secs(20)));
+        until("a busy machine is fast enough", async || {
+            let here = open(&url).await;
+            other("BEGIN; SELECT id FROM polylock_locks WHERE kind = 3 FOR UPDATE").await;
+            let guard = here.acquire(&wait).await.unwrap();
+            until_blocked(&database).await;
+            let dropped = tokio::time::timeout(Duration::from_millis(50), guard.release()).await;
+            let is_done = here.shutdown(Duration::from_millis(100)).await;
+            other("COMMIT").await;
+            assert!(here.shutdown(Duration::from_secs(20)).await);
+            dropped.is_err() && !is_done
+        })
+        .await;
+    }
+}
