@@ -99,15 +99,12 @@ async fn the_wait_is_one_budget() {
     let began = Instant::now();
     let late = Fault::LateReply(secs(2));
     store.faults().plan(Request::Acquire, late);
-    let request = locks.request_all(["a", "b"]);
-    let request = request.with(|r| r.with_wait(Wait::AtMost(secs(5))));
-    let error = request.acquire().await.unwrap_err();
+    let both = |wait| locks.request_all(["a", "b"]).wait(Wait::AtMost(wait));
+    let error = both(secs(5)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended);
     assert_eq!(began.elapsed(), secs(5), "one wait of 5 s for all keys");
     store.faults().plan(Request::Acquire, Fault::Silence);
-    let request = locks.request_all(["a", "b"]);
-    let request = request.with(|r| r.with_wait(Wait::AtMost(secs(3))));
-    let error = request.acquire().await.unwrap_err();
+    let error = both(secs(3)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(began.elapsed(), secs(8), "and one of 3 s");
     drop(held);
@@ -141,8 +138,8 @@ async fn a_wait_that_is_used_up_is_contention_and_a_server_that_fails_is_an_outa
     ] {
         let (store, locks, _) = queue();
         let held = store.client().lock("a").await.unwrap();
-        let both = locks.request_all(["a", "b"]);
-        let both = both.with(|request| request.with_wait(Wait::AtMost(millis(wait))));
+        let wait = Wait::AtMost(millis(wait));
+        let both = locks.request_all(["a", "b"]).wait(wait);
         let release = async {
             tokio::time::sleep(millis(until_free)).await;
             store.faults().plan(Request::Acquire, fault);
@@ -165,7 +162,7 @@ async fn a_single_attempt_in_an_outage_is_no_contention() {
             inner.acquire(&request).await
         });
         let all = locks.request_all(keys.iter().copied());
-        let all = all.with(|request| request.with_wait(Wait::AtMost(secs(0))));
+        let all = all.wait(Wait::AtMost(secs(0)));
         let error = all.acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{keys:?}: {error}");
     }
@@ -175,10 +172,7 @@ async fn a_single_attempt_in_an_outage_is_no_contention() {
 async fn a_key_that_was_granted_to_no_caller_has_no_min_hold() {
     let (store, locks, _) = queue();
     let held = store.client().lock("b").await.unwrap();
-    let both = || {
-        let both = locks.request_all(["a", "b"]);
-        both.with(|request| request.with_min_hold(secs(60)))
-    };
+    let both = || locks.request_all(["a", "b"]).min_hold(secs(60));
     let is_a_free = async || {
         settle().await;
         store.client().try_lock("a").await.unwrap().is_some()
@@ -200,8 +194,7 @@ async fn a_key_that_was_granted_to_no_caller_has_no_min_hold() {
 async fn a_key_that_is_lost_ends_the_wait_for_the_next_one() {
     let (store, locks, _) = queue();
     let held = store.client().lock("b").await.unwrap();
-    let both = locks.request_all(["a", "b"]);
-    let both = both.with(|request| request.with_wait(Wait::Forever));
+    let both = locks.request_all(["a", "b"]).wait(Wait::Forever);
     let a = LockKey::new("a").unwrap();
     let breaks = async {
         settle().await;
@@ -225,8 +218,7 @@ async fn a_reentry_that_fails_ends_no_min_hold() {
     let owner = Owner::new();
     let outer = locks.request("a").owner(&owner).min_hold(secs(60));
     let outer = outer.acquire().await.unwrap();
-    let both = locks.request_all(["a", "b"]);
-    let both = both.with(|request| request.with_owner(owner.clone()));
+    let both = locks.request_all(["a", "b"]).owner(&owner);
     let mut waiting = Box::pin(both.acquire());
     drop_after_a_poll(&mut waiting).await;
     outer.release().await.unwrap();
@@ -314,8 +306,8 @@ async fn a_wait_that_the_first_key_has_used_up_bounds_the_others() {
     });
     let locks = LocalQueue::new(Arc::new(slow));
     let began = Instant::now();
-    let both = locks.request_all(["a", "b"]);
-    let both = both.with(|request| request.with_wait(Wait::AtMost(millis(50))));
+    let wait = Wait::AtMost(millis(50));
+    let both = locks.request_all(["a", "b"]).wait(wait);
     let acquired = in_time("the wait ends", both.acquire()).await;
     let error = acquired.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
