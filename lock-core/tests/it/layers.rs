@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::admin::LockAdmin;
-use polylock_core::layers::{Event, LocalQueue, Observe, Observer, Prefix};
+use polylock_core::layers::{Observe, Prefix};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason};
 
 use super::server::fake::Fake;
-use super::support::{in_time, memory, queued, secs, settle, start, try_start};
+use super::support::{in_time, memory, on_event, queued, secs, settle, start, try_start};
 
 fn key(name: &str) -> LockKey {
     LockKey::new(name).expect("is a key")
@@ -51,7 +51,8 @@ async fn the_longest_key_fits_behind_the_longest_namespace() {
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_that_panics_breaks_no_lock() {
-    let locks = Observe::new(Arc::new(memory())).with_observer(Arc::new(Panics));
+    let observer = on_event(|_| panic!("a broken observer"));
+    let locks = Observe::new(Arc::new(memory())).with_observer(observer);
     let guard = locks.lock("k").await.unwrap();
     drop(guard);
     assert_eq!(
@@ -77,9 +78,8 @@ async fn a_log_that_panics_keeps_no_waiter_from_the_lock() {
 #[tokio::test(start_paused = true)]
 async fn a_log_that_panics_in_a_release_keeps_no_waiter_from_the_lock() {
     let _log = tracing::subscriber::set_default(BrokenLog);
-    let server = Fake::new();
+    let (server, locks) = Fake::new().queued();
     server.state().refuses_hand_overs = true;
-    let locks = LocalQueue::new(Arc::new(server.clone()));
     let first = locks.lock("k").await.unwrap();
     let waiters = [(); 2].map(|()| start(&locks, AcquireRequest::new(key("k"))));
     settle().await;
@@ -89,15 +89,6 @@ async fn a_log_that_panics_in_a_release_keeps_no_waiter_from_the_lock() {
     }
     assert!(locks.shutdown(secs(2)).await);
     assert!(!server.is_taken());
-}
-
-#[derive(Debug)]
-struct Panics;
-
-impl Observer for Panics {
-    fn event(&self, _: &Event<'_>) {
-        panic!("a broken observer");
-    }
 }
 
 struct BrokenLog;

@@ -1,14 +1,13 @@
 //! Locks on two backends, under virtual time.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, OsEntropy, Spawn, Task, VirtualClock};
-use polylock_core::layers::{Event, EventKind, Migrate, Observe, Observer};
+use polylock_core::layers::{EventKind, Migrate, Observe};
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason, Owner, Renewal, Wait};
@@ -17,7 +16,8 @@ use tokio::task::AbortHandle;
 
 use super::server::fake::Fake;
 use super::support::{
-    drop_after_a_poll, in_time, is_free, key, memory, millis, secs, settle, suspendable,
+    assert_waits, drop_after_a_poll, in_time, is_free, key, memory, millis, on_event, secs, settle,
+    suspendable,
 };
 
 /// Two stores, and processes that use one of them or both.
@@ -378,10 +378,7 @@ async fn min_hold_keeps_both_whoever_renews_them() {
 async fn poll_pending<F: Future + Send + ?Sized>(requests: &mut [Pin<Box<F>>]) {
     for _ in 0..10 {
         for request in &mut *requests {
-            let polled = request
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()));
-            assert!(polled.is_pending(), "it is held");
+            assert_waits(request.as_mut(), || {});
         }
         settle().await;
     }
@@ -486,37 +483,29 @@ async fn a_waiter_for_the_new_lock_that_loses_the_old_one_is_notified() {
     assert_eq!(stores.is_free().await, (true, true));
 }
 
-/// Begins a shutdown as soon as a lock is lost.
-#[derive(Debug)]
-struct ShutsDown {
-    locks: Arc<Migrate>,
-    waits: AtomicBool,
-}
-
-impl Observer for ShutsDown {
-    fn event(&self, event: &Event<'_>) {
-        if let EventKind::Lost { .. } = event.kind {
-            let shutdown = pin!(self.locks.shutdown(secs(1)));
-            let polled = shutdown.poll(&mut Context::from_waker(Waker::noop()));
-            self.waits.store(polled.is_pending(), Ordering::Relaxed);
-        }
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_after_a_loss_waits_for_the_release_of_the_other_part() {
     let stores = Move::new();
     let both = Arc::new(stores.both());
-    let observer = Arc::new(ShutsDown {
-        locks: Arc::clone(&both),
-        waits: AtomicBool::new(false),
+    let (tell, told) = mpsc::channel();
+    // Begins a shutdown as soon as a lock is lost.
+    let observer = on_event({
+        let both = Arc::clone(&both);
+        move |event| {
+            if let EventKind::Lost { .. } = event.kind {
+                let mut cx = Context::from_waker(Waker::noop());
+                let waits = both.shutdown(secs(1)).as_mut().poll(&mut cx).is_pending();
+                tell.send(waits).expect("the test listens");
+            }
+        }
     });
-    let locks = Observe::new(both).with_observer(Arc::clone(&observer) as _);
+    let locks = Observe::new(both).with_observer(observer);
     let guard = locks.lock("k").await.unwrap();
     stores.old.break_lock(&key(), "for the test").await.unwrap();
     assert_eq!(guard.lost().await, LostReason::Broken);
-    assert!(
-        observer.waits.load(Ordering::Relaxed),
+    assert_eq!(
+        told.try_recv(),
+        Ok(true),
         "the shutdown is over while the new backend has the lock still"
     );
     assert!(locks.shutdown(secs(1)).await);
@@ -551,21 +540,7 @@ async fn a_dropped_reentry_leaves_both_locks_to_the_first_guard() {
     assert_eq!(stores.is_free().await, (true, true));
 }
 
-/// Polls a future once, at the moment of the signal.
-struct PollsOnWake(Mutex<Option<Acquiring>>);
-
 type Acquiring = Pin<Box<dyn Future<Output = polylock_core::Result<LockGuard>> + Send>>;
-
-impl Wake for PollsOnWake {
-    fn wake(self: Arc<Self>) {
-        if let Some(future) = self.0.lock().expect("no poll panicked").as_mut() {
-            let polled = future
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()));
-            assert!(polled.is_pending(), "the lock is granted while it is lost");
-        }
-    }
-}
 
 /// A request that goes on at the moment of its wakeup, as on another thread.
 struct RunsOnWake(Mutex<(Option<Acquiring>, Option<LockGuard>)>);
@@ -622,14 +597,21 @@ async fn an_owner_that_is_told_of_the_loss_enters_neither_lease() {
             let again = both.request("k").owner(&owner);
             again.wait(Wait::AtMost(secs(10))).acquire().await
         });
-        let polls = Arc::new(PollsOnWake(Mutex::new(Some(again))));
-        let mut lost = pin!(guard.lost().into_future());
-        let waker = Waker::from(Arc::clone(&polls));
-        let polled = lost.as_mut().poll(&mut Context::from_waker(&waker));
-        assert!(polled.is_pending());
+        let again = Arc::new(Mutex::new(Some(again)));
+        let mut lost = guard.lost().into_future();
+        assert_waits(lost.as_mut(), {
+            let again = Arc::clone(&again);
+            move || {
+                let mut again = again.lock().expect("no poll panicked");
+                if let Some(again) = again.as_mut() {
+                    // The lock is not granted while it is lost.
+                    assert_waits(again.as_mut(), || {});
+                }
+            }
+        });
         let store = stores.store(broken);
         store.break_lock(&key(), "for the test").await.unwrap();
-        let again = polls.0.lock().unwrap().take().unwrap();
+        let again = again.lock().unwrap().take().unwrap();
         let next = in_time("it is granted", again).await;
         assert!(next.expect(broken).is_held() && !guard.is_held());
     }

@@ -71,8 +71,7 @@ async fn an_owner_does_not_enter_a_lock_that_it_made_shared() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_whose_downgrade_is_refused_stays_exclusive() {
-    let server = Fake::new();
-    let locks = LocalQueue::new(Arc::new(server.clone()));
+    let (server, locks) = Fake::new().queued();
     let owner = Owner::new();
     let request = AcquireRequest::new(key()).with_owner(owner);
     let mut outer = locks.acquire(&request).await.unwrap();

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::panic::Location;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -173,6 +175,25 @@ pub(crate) async fn drop_after_a_poll<F: Future>(future: F) {
     }
 }
 
+/// Polls a future that has to wait, and calls `wake` when it is to be polled again.
+#[track_caller]
+pub(crate) fn assert_waits<F: Future + ?Sized>(
+    future: Pin<&mut F>,
+    wake: impl Fn() + Send + Sync + 'static,
+) {
+    struct Calls<W>(W);
+
+    impl<W: Fn() + Send + Sync> Wake for Calls<W> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Calls(wake)));
+    let polled = future.poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending(), "it does not wait");
+}
+
 /// Ends the process of the test unless it is dropped in time: virtual time stands still while a task
 /// or the scheduler spins.
 pub(crate) struct RealDeadline {
@@ -251,6 +272,25 @@ where
     async fn shutdown(&self, within: Duration) -> bool {
         self.inner.shutdown(within).await
     }
+}
+
+/// An observer that does what the test says.
+pub(crate) fn on_event(act: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Arc<dyn Observer> {
+    struct Calls<A>(A);
+
+    impl<A> fmt::Debug for Calls<A> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Calls")
+        }
+    }
+
+    impl<A: Fn(&Event<'_>) + Send + Sync + 'static> Observer for Calls<A> {
+        fn event(&self, event: &Event<'_>) {
+            (self.0)(event);
+        }
+    }
+
+    Arc::new(Calls(act))
 }
 
 /// Writes down what happens to locks.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, LeaseId, Moment};
+use polylock_core::layers::LocalQueue;
 use polylock_core::prelude::*;
 use polylock_core::{
     AcquireRequest, Capabilities, FencingToken, Grant, Lease, LeaseControl, LeaseState, Liveness,
@@ -101,6 +102,12 @@ impl Fake {
         }
     }
 
+    /// The service, and the queue of one of its clients.
+    pub(crate) fn queued(self) -> (Self, LocalQueue) {
+        let locks = LocalQueue::new(Arc::new(self.clone()));
+        (self, locks)
+    }
+
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.server.state()
     }
@@ -118,12 +125,12 @@ impl Fake {
         sent.filter(|call| **call == Call::Release).count()
     }
 
-    /// Lets the renewals arrive that are held back.
-    pub(crate) fn let_arrive(&self) {
+    /// Lets renewals arrive that were held back.
+    pub(crate) fn let_arrive(&self, late: &[RenewalRequest]) {
         let now = self.now();
         let mut state = self.state();
-        for request in state.held_back.take().unwrap_or_default() {
-            state.renew(&request, now);
+        for request in late {
+            state.renew(request, now);
         }
     }
 

@@ -6,19 +6,20 @@ mod provisional;
 mod release;
 mod renew_for;
 
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use polylock_core::engine::{Moment, VirtualClock};
-use polylock_core::layers::{Event, EventKind, LocalQueue, Observe, Observer};
+use polylock_core::layers::{EventKind, LocalQueue, Observe};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LeaseControl, LostReason, LostSignal, Owner};
 use tokio::time::Instant;
 
 use self::fake::{Call, Fake};
 use super::support::{
-    RealDeadline, drop_after_a_poll, in_time, key, left, memory, millis, secs, settle, start,
-    suspendable,
+    RealDeadline, drop_after_a_poll, in_time, key, left, memory, millis, on_event, secs, settle,
+    start, suspendable,
 };
 
 /// A service whose locks live with a session.
@@ -86,10 +87,8 @@ async fn a_session_in_doubt_costs_its_locks_at_the_deadline() {
     let began = Instant::now();
     locks.control().limit(locks.now() + secs(5));
     assert!(guard.is_held());
-    assert_eq!(
-        lost(guard.lost(), secs(60)).await,
-        Some(LostReason::Unreachable)
-    );
+    let reason = lost(guard.lost(), secs(60)).await;
+    assert_eq!(reason, Some(LostReason::Unreachable));
     let after = began.elapsed();
     assert!(
         (secs(5)..millis(5_010)).contains(&after),
@@ -128,8 +127,7 @@ async fn a_session_that_ends_while_the_machine_is_suspended_has_expired() {
 
 #[tokio::test(start_paused = true)]
 async fn a_report_fires_at_once_and_lets_the_next_in() {
-    let server = session();
-    let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
+    let (server, locks) = session().queued();
     let guard = locks.lock("k").await.unwrap();
     let next = start(&locks, AcquireRequest::new(key()));
     let signal = tokio::spawn(guard.lost().into_future());
@@ -144,8 +142,7 @@ async fn a_report_fires_at_once_and_lets_the_next_in() {
 /// A release or a hand-over under way leaves no lease that has to expire.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_released_or_handed_over_is_not_abandoned() {
-    let server = Fake::new();
-    let locks = LocalQueue::new(Arc::new(server.clone()));
+    let (server, locks) = Fake::new().queued();
     let first = locks.lock("k").await.unwrap();
     let next = start(&locks, AcquireRequest::new(key()));
     settle().await;
@@ -220,19 +217,18 @@ async fn a_lock_that_is_lost_while_it_is_attached_is_refused_with_the_reason() {
     assert!(error.message().contains(&reason), "{error}");
 }
 
-/// Requests a check of the holder when it learns of a renewal, so long after that.
-#[derive(Debug)]
-struct ChecksOnce(Mutex<Option<(Fake, Arc<VirtualClock>, Duration)>>);
-
-impl Observer for ChecksOnce {
-    fn event(&self, event: &Event<'_>) {
+/// Locks whose holder is told to check its lease once it learns of a renewal, so long after that.
+fn checked_once(service: &Fake, clock: Arc<VirtualClock>, later: Duration) -> Observe {
+    let (checked, is_due) = (service.clone(), AtomicBool::new(true));
+    let checks = on_event(move |event| {
         if let EventKind::Renewed { .. } | EventKind::RenewalFailed { .. } = event.kind
-            && let Some((locks, clock, later)) = self.0.lock().expect("nothing panics").take()
+            && is_due.swap(false, Ordering::SeqCst)
         {
             clock.suspend(later);
-            locks.control().check();
+            checked.control().check();
         }
-    }
+    });
+    Observe::new(Arc::new(service.clone())).with_observer(checks)
 }
 
 #[tokio::test(start_paused = true)]
@@ -240,8 +236,7 @@ async fn a_check_before_the_next_renewal_is_planned_renews_once_more() {
     for later in [Duration::ZERO, millis(1)] {
         let (engine, clock) = suspendable();
         let service = Fake::with_engine(engine);
-        let checks = ChecksOnce(Mutex::new(Some((service.clone(), clock, later))));
-        let locks = Observe::new(Arc::new(service.clone())).with_observer(Arc::new(checks));
+        let locks = checked_once(&service, clock, later);
         let guard = locks.lock("k").await.unwrap();
         // The first renewal is due at a third of 30 s.
         tokio::time::sleep(secs(11)).await;
@@ -255,8 +250,7 @@ async fn a_check_before_a_failed_renewal_is_planned_again_renews_at_once() {
     let (engine, clock) = suspendable();
     let service = Fake::with_engine(engine);
     service.state().laconic = true;
-    let checks = ChecksOnce(Mutex::new(Some((service.clone(), clock, Duration::ZERO))));
-    let locks = Observe::new(Arc::new(service.clone())).with_observer(Arc::new(checks));
+    let locks = checked_once(&service, clock, Duration::ZERO);
     let guard = locks.lock("k").await.unwrap();
     service.control().check();
     tokio::time::sleep(millis(1)).await;
@@ -308,8 +302,7 @@ async fn a_release_stops_renewal_before_it_is_sent() {
 #[tokio::test(start_paused = true)]
 async fn a_hand_over_ends_although_the_release_is_not_polled() {
     for panics_in in [None, Some(Call::HandOver)] {
-        let server = Fake::new();
-        let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
+        let (server, locks) = Fake::new().queued();
         let first = locks.lock("k").await.unwrap();
         let next = start(&locks, AcquireRequest::new(key()));
         settle().await;
@@ -398,31 +391,21 @@ async fn a_release_is_not_sent_while_a_downgrade_is_under_way() {
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_that_is_notified_of_a_loss_sees_it() {
-    let locks = session();
-    let seen = Arc::new(Seen::default());
-    let observed = Observe::new(Arc::new(locks.clone())).with_observer(Arc::clone(&seen) as _);
-    let guard = observed.lock("k").await.unwrap();
-    *seen.signal.lock().unwrap() = Some(guard.lost());
-    locks.control().lose(LostReason::SessionEnded);
-    assert_eq!(
-        *seen.reasons.lock().unwrap(),
-        [Some(LostReason::SessionEnded)]
-    );
-}
-
-/// The reason and the deadline when the loss is signaled.
-#[derive(Debug, Default)]
-struct Seen {
-    signal: Mutex<Option<LostSignal>>,
-    reasons: Mutex<Vec<Option<LostReason>>>,
-}
-
-impl Observer for Seen {
-    fn event(&self, event: &Event<'_>) {
-        if let EventKind::Lost { .. } = event.kind {
-            let signal = self.signal.lock().expect("nothing panics");
-            let reason = signal.as_ref().and_then(LostSignal::reason);
-            self.reasons.lock().expect("nothing panics").push(reason);
+    let (locks, signal) = (session(), Arc::new(OnceLock::<LostSignal>::new()));
+    let (tell, told) = mpsc::channel();
+    let observer = on_event({
+        let signal = Arc::clone(&signal);
+        move |event| {
+            if let EventKind::Lost { .. } = event.kind {
+                let reason = signal.get().and_then(LostSignal::reason);
+                tell.send(reason).expect("the test listens");
+            }
         }
-    }
+    });
+    let observed = Observe::new(Arc::new(locks.clone())).with_observer(observer);
+    let guard = observed.lock("k").await.unwrap();
+    signal.set(guard.lost()).expect("it is set once");
+    locks.control().lose(LostReason::SessionEnded);
+    let reasons: Vec<_> = told.try_iter().collect();
+    assert_eq!(reasons, [Some(LostReason::SessionEnded)]);
 }

@@ -1,9 +1,7 @@
 //! A panic of a backend or of a woken task does not affect other tasks.
 
-use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use polylock_core::AcquireRequest;
@@ -16,11 +14,7 @@ use tokio::task::JoinHandle;
 use super::fake::{Call, Fake};
 use super::lost;
 use super::renew_for::SlowRuntime;
-use crate::support::{in_time, key, memory, secs, settle, suspendable, try_start};
-
-fn queue(server: &Fake) -> Arc<LocalQueue> {
-    Arc::new(LocalQueue::new(Arc::new(server.clone())))
-}
+use crate::support::{assert_waits, in_time, key, memory, secs, settle, suspendable, try_start};
 
 fn start(locks: &LocalQueue) -> JoinHandle<LockGuard> {
     crate::support::start(locks, AcquireRequest::new(key()))
@@ -29,8 +23,7 @@ fn start(locks: &LocalQueue) -> JoinHandle<LockGuard> {
 #[tokio::test(start_paused = true)]
 async fn a_hand_over_that_panics_leaves_the_seat() {
     for awaited in [true, false] {
-        let server = Fake::new();
-        let locks = queue(&server);
+        let (server, locks) = Fake::new().queued();
         let first = locks.lock("k").await.unwrap();
         let [second, third] = [start(&locks), start(&locks)];
         tokio::task::yield_now().await;
@@ -47,8 +40,7 @@ async fn a_hand_over_that_panics_leaves_the_seat() {
 
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_panics_is_not_inherited() {
-    let server = Fake::new();
-    let locks = queue(&server);
+    let (server, locks) = Fake::new().queued();
     server.state().panics_in = Some(Call::Acquire);
     server.state().delay = secs(1);
     let [first, second] = [start(&locks), start(&locks)];
@@ -83,8 +75,7 @@ async fn a_lease_that_panics_when_it_is_attached_is_released() {
 /// As an attempt that its first caller has given up, and the next one inherits.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_panics_when_it_is_inherited_is_released() {
-    let server = Fake::new();
-    let locks = queue(&server);
+    let (server, locks) = Fake::new().queued();
     let held = server.lock("k").await.unwrap();
     let wait = Wait::AtMost(secs(1));
     let brief = try_start(&locks, AcquireRequest::new(key()).with_wait(wait));
@@ -118,27 +109,20 @@ async fn a_renewal_that_panics_is_tried_again() {
     assert!(guard.is_held());
 }
 
-/// A task that cannot be woken.
-struct Broken;
-
-impl Wake for Broken {
-    fn wake(self: Arc<Self>) {
-        panic!("the runtime of the task is gone");
-    }
+/// The waker of a task that cannot be woken.
+fn broken() {
+    panic!("the runtime of the task is gone");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_cannot_be_woken_costs_no_release() {
     for refuses_hand_overs in [true, false] {
-        let server = Fake::new();
+        let (server, locks) = Fake::new().queued();
         server.state().refuses_hand_overs = refuses_hand_overs;
-        let locks = queue(&server);
         let guard = locks.lock("k").await.unwrap();
-        let waker = Waker::from(Arc::new(Broken));
         {
             let mut next = pin!(locks.lock("k"));
-            let poll = next.as_mut().poll(&mut Context::from_waker(&waker));
-            assert!(poll.is_pending());
+            assert_waits(next.as_mut(), broken);
             assert_eq!(guard.release().await.unwrap(), Released::Clean);
         }
         assert!(locks.shutdown(secs(2)).await);
@@ -153,10 +137,8 @@ async fn a_task_that_cannot_be_woken_ends_no_renewals() {
     let kept = locks.request("kept").ttl(secs(10)).acquire().await.unwrap();
     let request = locks.request("short").ttl(secs(5)).manual_renewal();
     let short = request.acquire().await.unwrap();
-    let waker = Waker::from(Arc::new(Broken));
-    let mut signal = pin!(short.lost().into_future());
-    let poll = signal.as_mut().poll(&mut Context::from_waker(&waker));
-    assert!(poll.is_pending());
+    let mut signal = short.lost().into_future();
+    assert_waits(signal.as_mut(), broken);
     let other = tokio::spawn(short.lost().into_future());
     settle().await;
     tokio::time::sleep(secs(100)).await;
@@ -184,15 +166,6 @@ async fn breaking(store: &Memory, key: &str) -> LockGuard {
     locks.lock(key).await.expect("it is free")
 }
 
-/// A task whose waker releases a lock.
-struct Releases(Mutex<Option<LockGuard>>);
-
-impl Wake for Releases {
-    fn wake(self: Arc<Self>) {
-        drop(self.0.lock().expect("nothing panics").take());
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_destructor_that_panics_in_the_scheduler_ends_no_renewals() {
     let (engine, clock) = suspendable();
@@ -200,11 +173,11 @@ async fn a_destructor_that_panics_in_the_scheduler_ends_no_renewals() {
     let kept = locks.lock("kept").await.unwrap();
     let request = locks.request("short").ttl(secs(5)).manual_renewal();
     let short = request.acquire().await.unwrap();
-    let breaking = breaking(&locks, "breaking").await;
-    let waker = Waker::from(Arc::new(Releases(Mutex::new(Some(breaking)))));
-    let mut signal = pin!(short.lost().into_future());
-    let poll = signal.as_mut().poll(&mut Context::from_waker(&waker));
-    assert!(poll.is_pending());
+    let breaking = Mutex::new(Some(breaking(&locks, "breaking").await));
+    let mut signal = short.lost().into_future();
+    assert_waits(signal.as_mut(), move || {
+        drop(breaking.lock().expect("nothing panics").take());
+    });
     settle().await;
     // The loss and all renewals are due. The loss releases the lock whose last reference the scheduler drops next.
     clock.suspend(secs(11));
@@ -236,23 +209,15 @@ async fn a_destructor_that_panics_before_a_renewal_costs_the_others_none() {
     assert!(kept.is_held());
 }
 
-/// A task whose waker calls the store and panics.
-struct CallsTheStore(Memory);
-
-impl Wake for CallsTheStore {
-    fn wake(self: Arc<Self>) {
-        panic!("{} lock is held", self.0.live_keys());
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_cannot_be_woken_costs_the_next_one_no_grant() {
     let store = memory();
     let held = store.lock("k").await.unwrap();
     let mut first = Box::pin(store.request("k").shared().acquire());
-    let waker = Waker::from(Arc::new(CallsTheStore(store.client())));
-    let poll = first.as_mut().poll(&mut Context::from_waker(&waker));
-    assert!(poll.is_pending());
+    let client = store.client();
+    assert_waits(first.as_mut(), move || {
+        panic!("{} lock is held", client.live_keys());
+    });
     let locks = store.client();
     let second = tokio::spawn(async move { locks.request("k").shared().acquire().await });
     settle().await;

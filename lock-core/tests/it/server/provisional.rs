@@ -1,9 +1,7 @@
 //! A first lease that is shorter than those to come.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::layers::LocalQueue;
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason, Renewal};
 use tokio::time::Instant;
@@ -70,10 +68,8 @@ async fn a_manual_holder_gets_the_ttl_that_it_was_promised_and_no_more() {
     let request = locks.request("k").manual_renewal();
     let guard = request.acquire().await.unwrap();
     let began = Instant::now();
-    assert_eq!(
-        lost(guard.lost(), secs(60)).await,
-        Some(LostReason::Expired)
-    );
+    let reason = lost(guard.lost(), secs(60)).await;
+    assert_eq!(reason, Some(LostReason::Expired));
     let held = began.elapsed();
     assert!(
         (secs(27)..secs(29)).contains(&held),
@@ -109,8 +105,7 @@ async fn a_renewal_that_hangs_leaves_room_for_another_in_a_short_first_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_handed_over_provisionally_is_known_to_be_short() {
-    let server = provisional();
-    let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
+    let (server, locks) = provisional().queued();
     let acquire = || start(&locks, AcquireRequest::new(key()).with_ttl(secs(86_400)));
     let first = acquire().await.unwrap();
     let next = acquire();
@@ -136,8 +131,7 @@ async fn a_lease_that_is_handed_over_provisionally_is_known_to_be_short() {
 
 #[tokio::test(start_paused = true)]
 async fn a_provisional_lease_that_is_inherited_is_extended_for_a_manual_holder() {
-    let server = provisional();
-    let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
+    let (server, locks) = provisional().queued();
     let held = server.lock("k").await.unwrap();
     let request = || AcquireRequest::new(key());
     let impatient = try_start(&locks, request().with_wait(Wait::AtMost(secs(1))));
@@ -178,8 +172,7 @@ async fn a_first_lease_that_is_extended_is_not_warned_of() {
     assert!(warning.await.is_err(), "warned of {guard:?}");
     assert!(locks.state().renewals > 1);
 
-    let server = provisional();
-    let locks = LocalQueue::new(Arc::new(server.clone()));
+    let (_, locks) = provisional().queued();
     let first = locks.lock("k").await.unwrap();
     let next = start(&locks, AcquireRequest::new(key()));
     settle().await;

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 
 use polylock_core::blocking::{BlockingLock, block_on};
 use polylock_core::engine::{Engine, OnRuntime, OsEntropy, Spawn, Task, VirtualClock};
-use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason};
@@ -150,8 +149,7 @@ async fn a_lock_without_a_lease_has_nothing_to_extend() {
 #[tokio::test(start_paused = true)]
 async fn an_extended_lease_is_not_handed_over_until_it_is_one_of_its_ttl_again() {
     for (waits, is_handed_over) in [(1, false), (580, true)] {
-        let server = Fake::new();
-        let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
+        let (server, locks) = Fake::new().queued();
         let first = locks.lock("k").await.unwrap();
         first.renew_for(secs(600)).await.expect("it is held");
         tokio::time::sleep(secs(waits)).await;
@@ -211,8 +209,7 @@ async fn a_dropped_renewal_that_is_late_does_not_outlast_the_min_hold() {
         }
         let late = locks.state().held_back.take();
         guard.release().await.expect("it is held");
-        locks.state().held_back = late;
-        locks.let_arrive();
+        locks.let_arrive(&late.unwrap_or_default());
         tokio::time::sleep(secs(4)).await;
         assert!(locks.is_taken(), "extends: {extends}");
         tokio::time::sleep(secs(2)).await;
@@ -230,14 +227,13 @@ async fn a_scheduled_renewal_that_is_late_does_not_outlast_the_min_hold() {
         locks.state().held_back = Some(Vec::new());
         // It is due after 18 s at the earliest, and has 2 s.
         tokio::time::sleep(millis(20_100)).await;
-        let late = locks.state().held_back.take();
-        assert_eq!(late.as_ref().map(Vec::len), Some(1), "it is on its way");
+        let late = locks.state().held_back.take().unwrap_or_default();
+        assert_eq!(late.len(), 1, "it is on its way");
         if by_hand {
             guard.renew().await.expect("it is held");
         }
         guard.release().await.expect("it is held");
-        locks.state().held_back = late;
-        locks.let_arrive();
+        locks.let_arrive(&late);
         tokio::time::sleep(secs(4)).await;
         assert!(locks.is_taken(), "by hand: {by_hand}");
         tokio::time::sleep(secs(2)).await;
