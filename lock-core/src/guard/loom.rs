@@ -18,12 +18,12 @@ fn at(n: u64) -> Moment {
 }
 
 /// Runs `act` on a thread of its own.
-fn beside<T: 'static>(
-    validity: &Arc<Validity>,
-    act: impl FnOnce(&Validity) -> T + 'static,
+fn beside<S: 'static, T: 'static>(
+    state: &Arc<S>,
+    act: impl FnOnce(&S) -> T + 'static,
 ) -> thread::JoinHandle<T> {
-    let validity = Arc::clone(validity);
-    thread::spawn(move || act(&validity))
+    let state = Arc::clone(state);
+    thread::spawn(move || act(&state))
 }
 
 /// What a reader sees at `now`, and whether its look ended the lock.
@@ -153,16 +153,14 @@ fn an_extension_and_the_end_of_its_deadline_exclude_each_other() {
 fn one_guard_is_the_last_and_no_other_enters_after_it() {
     ::loom::model(|| {
         let entries = Arc::new(Entries::one(true));
-        let inner = || {
-            let entries = Arc::clone(&entries);
-            thread::spawn(move || entries.enter() && entries.leave())
-        };
-        let inner = [inner(), inner()];
-        let mut last = usize::from(entries.leave());
-        last += inner
-            .map(|inner| usize::from(inner.join().unwrap()))
+        let inner =
+            [(); 2].map(|()| beside(&entries, |entries| entries.enter() && entries.leave()));
+        let outer = entries.leave();
+        let [one, other] = inner.map(|inner| inner.join().unwrap());
+        let last = [outer, one, other]
             .iter()
-            .sum::<usize>();
+            .filter(|is_last| **is_last)
+            .count();
         assert_eq!(last, 1);
         assert!(!entries.enter());
     });
@@ -172,10 +170,7 @@ fn one_guard_is_the_last_and_no_other_enters_after_it() {
 fn a_lock_that_becomes_a_shared_one_has_one_guard() {
     ::loom::model(|| {
         let entries = Arc::new(Entries::one(true));
-        let inner = thread::spawn({
-            let entries = Arc::clone(&entries);
-            move || entries.enter()
-        });
+        let inner = beside(&entries, Entries::enter);
         let shared = entries.make_shared();
         let entered = inner.join().unwrap();
         assert_ne!(shared, entered, "one of them came first");
@@ -188,9 +183,8 @@ fn a_lock_that_becomes_a_shared_one_has_one_guard() {
 fn a_lock_that_is_closed_has_one_guard_and_stays_exclusive() {
     ::loom::model(|| {
         let entries = Arc::new(Entries::one(true));
-        let inner = thread::spawn({
-            let entries = Arc::clone(&entries);
-            move || (entries.enter(), entries.is_exclusive())
+        let inner = beside(&entries, |entries| {
+            (entries.enter(), entries.is_exclusive())
         });
         let closed = entries.close();
         let (entered, is_exclusive) = inner.join().unwrap();
@@ -204,12 +198,9 @@ fn a_lock_that_is_closed_has_one_guard_and_stays_exclusive() {
 fn a_loss_is_seen_by_the_task_that_seats_the_lock_or_told_to_its_home() {
     ::loom::model(|| {
         let lock = Arc::new((Validity::until(Moment::NEVER), AtomicU32::new(0)));
-        let loss = thread::spawn({
-            let lock = Arc::clone(&lock);
-            move || {
-                lock.0.end(LOST);
-                lock.1.load(Ordering::Acquire) == 1
-            }
+        let loss = beside(&lock, |(validity, seated)| {
+            validity.end(LOST);
+            seated.load(Ordering::Acquire) == 1
         });
         lock.1.store(1, Ordering::Release);
         let holder = matches!(lock.0.latest(), ValidityState::Held(_));
@@ -225,15 +216,12 @@ fn a_lock_is_not_given_up_while_a_guard_is_inside() {
         let leave = |(entries, validity): &(Entries, Validity)| {
             usize::from(entries.leave() && validity.end(End::GivenUp).is_some())
         };
-        let inner = thread::spawn({
-            let lock = Arc::clone(&lock);
-            move || {
-                if !(lock.1.is_held(at(1)) && lock.0.enter()) {
-                    return 0;
-                }
-                assert!(lock.1.is_held(at(1)), "entered a lock that was given up");
-                leave(&lock)
+        let inner = beside(&lock, move |lock| {
+            if !(lock.1.is_held(at(1)) && lock.0.enter()) {
+                return 0;
             }
+            assert!(lock.1.is_held(at(1)), "entered a lock that was given up");
+            leave(lock)
         });
         assert_eq!(leave(&lock) + inner.join().unwrap(), 1);
     });
