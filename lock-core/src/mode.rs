@@ -163,18 +163,13 @@ mod tests {
 
     #[test]
     fn a_wait_is_told_in_whole_milliseconds() {
+        let nanos = |nanos| Wait::AtMost(Duration::from_nanos(nanos));
         for (wait, text) in [
-            (
-                Wait::AtMost(Duration::from_nanos(299_999_590)),
-                ", waited 300ms",
-            ),
-            (Wait::AtMost(Duration::from_nanos(1)), ", waited 1ms"),
-            (Wait::AtMost(Duration::from_millis(1500)), ", waited 1.5s"),
-            (
-                Wait::AtMost(Duration::from_nanos(1_999_999_999)),
-                ", waited 2s",
-            ),
-            (Wait::AtMost(Duration::ZERO), ""),
+            (nanos(299_999_590), ", waited 300ms"),
+            (nanos(1), ", waited 1ms"),
+            (nanos(1_500_000_000), ", waited 1.5s"),
+            (nanos(1_999_999_999), ", waited 2s"),
+            (nanos(0), ""),
             (Wait::Forever, ""),
             (Wait::Never, ""),
         ] {

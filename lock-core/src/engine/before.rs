@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     fn runtime() -> Runtime {
-        let builder = Builder::new_current_thread().enable_time().build();
+        let builder = Builder::new_current_thread().enable_all().build();
         builder.expect("a runtime needs an epoll descriptor")
     }
 
@@ -65,8 +65,7 @@ mod tests {
         use std::io::Write;
         use tokio::io::AsyncReadExt;
 
-        let builder = Builder::new_current_thread().enable_all().build();
-        builder.unwrap().block_on(async {
+        runtime().block_on(async {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
             let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
