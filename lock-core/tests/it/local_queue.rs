@@ -255,28 +255,25 @@ async fn a_wait_for_a_lock_that_was_seen_held_is_contention() {
     let (contender, behind) = tokio::join!(refused(&locks, 3), refused(&locks, 4));
     assert_eq!(contender.kind(), ErrorKind::Contended);
     assert_eq!(behind.kind(), ErrorKind::Contended, "it has inherited that");
-    let (contender, other_ttl) = tokio::join!(refused(&locks, 3), async {
-        let request = locks.request("k").ttl(secs(7)).wait(Wait::AtMost(secs(4)));
-        store.faults().plan(Request::Acquire, Fault::Silence);
-        request.acquire().await.unwrap_err()
-    });
-    assert_eq!(contender.kind(), ErrorKind::Contended);
-    assert_eq!(other_ttl.kind(), ErrorKind::Contended, "held when it came");
     assert!(held.is_held());
 }
 
 /// The server has not told the next task that the lock is held.
 #[tokio::test(start_paused = true)]
 async fn what_another_task_has_seen_counts_for_two_seconds() {
-    let (store, locks) = queued();
-    let _held = store.request("k").acquire().await.unwrap();
-    let (contender, other_ttl) = tokio::join!(refused(&locks, 3), async {
-        let request = locks.request("k").ttl(secs(7)).wait(Wait::AtMost(secs(6)));
-        store.faults().plan(Request::Acquire, Fault::Silence);
-        request.acquire().await.unwrap_err()
-    });
-    assert_eq!(contender.kind(), ErrorKind::Contended);
-    assert_eq!(other_ttl.kind(), ErrorKind::Unavailable, "silent for 3 s");
+    // The server is silent for 1 s or for 3 s.
+    for (wait, kind) in [(4, ErrorKind::Contended), (6, ErrorKind::Unavailable)] {
+        let (store, locks) = queued();
+        let _held = store.request("k").acquire().await.unwrap();
+        let (contender, other_ttl) = tokio::join!(refused(&locks, 3), async {
+            let wait = Wait::AtMost(secs(wait));
+            let request = locks.request("k").ttl(secs(7)).wait(wait);
+            store.faults().plan(Request::Acquire, Fault::Silence);
+            request.acquire().await.unwrap_err()
+        });
+        assert_eq!(contender.kind(), ErrorKind::Contended);
+        assert_eq!(other_ttl.kind(), kind, "waited {wait} s");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -372,13 +369,9 @@ async fn an_attempt_without_a_wait_does_not_take_a_silent_server_for_contention(
 /// The next task contends from the loss on, or since before it, where the holder hands over to none.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_cost_the_holder_its_lock_by_silence_is_no_contention() {
-    for hands_over in [true, false] {
-        let store = memory();
-        let queue = LocalQueue::new(Arc::new(store.client()));
-        let locks = match hands_over {
-            true => queue,
-            false => queue.with_max_handovers(0),
-        };
+    for max_handovers in [LocalQueue::DEFAULT_MAX_HANDOVERS, 0] {
+        let (store, locks) = queued();
+        let locks = locks.with_max_handovers(max_handovers);
         let held = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
         plan_all(&store, Request::Renew, Fault::Silence);
         store.faults().plan(Request::Acquire, Fault::Silence);
@@ -391,7 +384,7 @@ async fn a_server_that_cost_the_holder_its_lock_by_silence_is_no_contention() {
         assert_eq!(reason, LostReason::Unreachable);
         tokio::time::sleep(secs(3)).await;
         let attempt = locks.try_lock("k").await.unwrap_err();
-        assert_eq!(attempt.kind(), ErrorKind::Unavailable, "{hands_over}");
+        assert_eq!(attempt.kind(), ErrorKind::Unavailable, "{max_handovers}");
         waiter.abort();
     }
 }
@@ -482,13 +475,9 @@ async fn a_wait_ends_late_only_by_the_min_time_of_an_attempt_without_an_answer()
 /// The next task contends from the release on, or since before it, where the holder hands over to none.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_silent_after_a_local_holder_is_no_contention_for_long() {
-    for hands_over in [true, false] {
-        let store = memory();
-        let queue = LocalQueue::new(Arc::new(store.client()));
-        let locks = match hands_over {
-            true => queue,
-            false => queue.with_max_handovers(0),
-        };
+    for max_handovers in [LocalQueue::DEFAULT_MAX_HANDOVERS, 0] {
+        let (store, locks) = queued();
+        let locks = locks.with_max_handovers(max_handovers);
         let held = locks.lock("k").await.unwrap();
         store.faults().plan(Request::Acquire, Fault::Silence);
         // No lease is handed over to another ttl.
@@ -501,9 +490,9 @@ async fn a_server_that_is_silent_after_a_local_holder_is_no_contention_for_long(
         assert!(attempt.unwrap().is_none(), "a server may take that long");
         tokio::time::sleep(secs(2)).await;
         let attempt = locks.try_lock("k").await.unwrap_err();
-        assert_eq!(attempt.kind(), ErrorKind::Unavailable, "{hands_over}");
+        assert_eq!(attempt.kind(), ErrorKind::Unavailable, "{max_handovers}");
         let error = waiter.await.unwrap().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{hands_over}");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{max_handovers}");
         assert!(error.is_outcome_unknown(), "it may be granted yet");
     }
 }

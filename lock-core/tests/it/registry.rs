@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use polylock_core::admin::LockAdmin as _;
 use polylock_core::memory::{Memory, MemoryBackend};
 use polylock_core::prelude::*;
 use polylock_core::{Backend, LockUrl, Registry, Result};
@@ -41,14 +42,19 @@ impl Example {
         registry.expect("the schemes differ")
     }
 
+    fn with_namespace(namespace: &'static str) -> Self {
+        let new = Self::new();
+        Self { namespace, ..new }
+    }
+
+    /// The locks of a URL with these parameters.
+    async fn connect(&self, params: &str) -> Arc<dyn DistributedLock> {
+        let url = format!("example://h{params}");
+        self.registry().connect(&url).await.expect("it is right")
+    }
+
     async fn holders(&self) -> Vec<String> {
-        let locks = self
-            .memory
-            .admin()
-            .expect("has one")
-            .list("")
-            .await
-            .expect("lists");
+        let locks = self.memory.list("").await.expect("it is reached");
         locks.into_iter().map(|info| info.key.to_string()).collect()
     }
 }
@@ -100,10 +106,7 @@ async fn the_backend_sees_its_own_parameters_alone() {
 
 #[tokio::test]
 async fn the_namespace_goes_before_the_key() {
-    let example = Example {
-        namespace: "lock",
-        ..Example::new()
-    };
+    let example = Example::with_namespace("lock");
     let registry = example.registry();
     let cases = [
         ("", "lock:k"),
@@ -111,10 +114,8 @@ async fn the_namespace_goes_before_the_key() {
         ("?namespace=shop", "shop:k"),
     ];
     for (params, stored) in cases {
-        let locks = registry
-            .connect(&format!("examples://h{params}"))
-            .await
-            .unwrap();
+        let url = format!("examples://h{params}");
+        let locks = registry.connect(&url).await.unwrap();
         let guard = locks.lock("k").await.unwrap();
         assert_eq!(guard.key().as_str(), "k");
         assert_eq!(example.holders().await, [stored]);
@@ -136,11 +137,7 @@ async fn the_namespace_goes_before_the_key() {
 async fn the_local_queue_keeps_one_contender_unless_it_is_off() {
     for (params, contenders) in [("", 1), ("?local-queue=off", 2)] {
         let example = Example::new();
-        let locks = example
-            .registry()
-            .connect(&format!("example://h{params}"))
-            .await
-            .unwrap();
+        let locks = example.connect(params).await;
         let other = example.memory.client();
         let key = LockKey::new("k").unwrap();
         let _guard = other.lock("k").await.unwrap();
@@ -166,11 +163,7 @@ async fn the_local_queue_keeps_one_contender_unless_it_is_off() {
 #[tokio::test]
 async fn the_local_queue_is_bounded_by_the_url() {
     let example = Example::new();
-    let locks = example
-        .registry()
-        .connect("example://h?max-waiters=1")
-        .await
-        .unwrap();
+    let locks = example.connect("?max-waiters=1").await;
     let _guard = locks.lock("k").await.unwrap();
     let first = Arc::clone(&locks);
     let first = tokio::spawn(async move { first.lock("k").await.map(drop) });
@@ -188,8 +181,8 @@ async fn hand_overs_end_after_the_time_of_the_url() {
         memory: Arc::new(memory()),
         ..Example::new()
     };
-    let url = "example://h?namespace=&max-handovers=1&handover-time=50ms";
-    let here = example.registry().connect(url).await.unwrap();
+    let params = "?namespace=&max-handovers=1&handover-time=50ms";
+    let here = example.connect(params).await;
     let place = handed_over(&here, &example.memory).await;
     // A millisecond each, and the last of the run is told in advance.
     assert!((50..=52).contains(&place), "{place}");
@@ -229,33 +222,21 @@ async fn a_misspelt_parameter_may_be_one_of_the_layers_or_of_the_backend() {
 
 #[tokio::test]
 async fn bare_is_the_backend_without_layers() {
-    let example = Example {
-        namespace: "lock",
-        ..Example::new()
-    };
+    let example = Example::with_namespace("lock");
     let registry = example.registry();
     let locks = registry.connect_bare("example://h").await.unwrap();
     let _guard = locks.lock("k").await.unwrap();
     assert_eq!(example.holders().await, ["k"]);
     assert!(!locks.capabilities().reentry);
-    let error = registry
-        .connect_bare("example://h?namespace=a")
-        .await
-        .unwrap_err();
-    assert!(
-        error
-            .message()
-            .starts_with(r#"unknown parameter "namespace""#),
-        "{error}"
-    );
+    let refused = registry.connect_bare("example://h?namespace=a").await;
+    let error = refused.unwrap_err();
+    let unknown = r#"unknown parameter "namespace""#;
+    assert!(error.message().starts_with(unknown), "{error}");
 }
 
 #[tokio::test]
 async fn a_stack_over_locks_of_the_application_excludes_that_of_a_url() {
-    let example = Example {
-        namespace: "lock",
-        ..Example::new()
-    };
+    let example = Example::with_namespace("lock");
     let registry = example.registry();
     let by_url = registry.connect("example://h").await.unwrap();
     let bare = registry.connect_bare("example://h").await.unwrap();
@@ -278,14 +259,11 @@ async fn schemes_are_listed_taken_and_checked() {
         registry.schemes().collect::<Vec<_>>(),
         ["example", "examples", "memory"]
     );
-    let taken = registry
-        .register(Example::named(&["other", "example"]))
-        .unwrap_err();
+    let taken = registry.register(Example::named(&["other", "example"]));
+    let taken = taken.unwrap_err();
     assert_eq!(taken.kind(), ErrorKind::InvalidConfig);
-    assert_eq!(
-        taken.message(),
-        r#"the scheme "example" is registered already"#
-    );
+    let expected = r#"the scheme "example" is registered already"#;
+    assert_eq!(taken.message(), expected);
     for wrong in [&[""] as &[_], &["Upper"], &["a b"], &["1st"]] {
         assert!(registry.register(Example::named(wrong)).is_err());
     }
@@ -305,13 +283,10 @@ async fn schemes_are_listed_taken_and_checked() {
 #[tokio::test]
 async fn an_observer_hears_of_the_locks() {
     let log = Log::default();
-    let registry = Example::new()
-        .registry()
-        .with_observer(Arc::new(log.clone()));
-    let locks = registry
-        .connect("example://h?namespace=shop")
-        .await
-        .unwrap();
+    let registry = Example::new().registry();
+    let registry = registry.with_observer(Arc::new(log.clone()));
+    let url = "example://h?namespace=shop";
+    let locks = registry.connect(url).await.unwrap();
     locks.lock("k").await.unwrap().release().await.unwrap();
     let expected = ["requested", "held", "acquired", "given_up", "released"];
     let heard: Vec<_> = log.take().into_iter().map(|one| one.what).collect();
@@ -336,10 +311,8 @@ async fn no_password_reaches_an_error() {
     ];
     for url in urls {
         let error = registry.connect(url).await.unwrap_err();
-        assert!(
-            !format!("{error} {error:?}").contains("s3ntinel"),
-            "{error}"
-        );
+        let printed = format!("{error} {error:?}");
+        assert!(!printed.contains("s3ntinel"), "{error}");
     }
 }
 
@@ -368,21 +341,15 @@ async fn a_backend_is_not_migrated_to_itself() {
         let both = registry.connect_migrating("example://h/locks", new).await;
         assert!(both.is_ok(), "{new}");
     }
-    // Two stores.
-    assert!(
-        registry
-            .connect_migrating("memory:", "memory:")
-            .await
-            .is_ok()
-    );
+    let two_stores = registry.connect_migrating("memory:", "memory:").await;
+    assert!(two_stores.is_ok());
 }
 
 #[tokio::test]
 async fn an_observer_is_notified_of_hand_overs_during_a_migration() {
     let log = Log::default();
-    let registry = Example::new()
-        .registry()
-        .with_observer(Arc::new(log.clone()));
+    let registry = Example::new().registry();
+    let registry = registry.with_observer(Arc::new(log.clone()));
     let (old, new) = ("example://h?local-queue=off", "memory:?local-queue=off");
     let both = registry.connect_migrating(old, new).await.unwrap();
     let first = both.lock("k").await.unwrap();
