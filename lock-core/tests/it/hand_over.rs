@@ -1,9 +1,7 @@
 //! How a lease, a place or a refusal passes from one task to the next, under virtual time.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use polylock_core::admin::LockAdmin;
@@ -14,7 +12,8 @@ use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason, Owner, Renewal};
 
 use super::support::{
-    Wrapper, in_time, key, left, memory, plan_all, secs, settle, start, suspendable, try_start,
+    Wrapper, assert_waits, in_time, key, left, memory, plan_all, secs, settle, start, suspendable,
+    try_start,
 };
 
 /// A store, and the queue of a client on the same machine, which can be suspended.
@@ -50,13 +49,8 @@ async fn a_lock_that_is_shared_by_now_passes_to_no_writer() {
     let writer = start(&locks, request());
     settle().await;
     first.downgrade().await.unwrap();
-    let reader = store
-        .client()
-        .request("k")
-        .shared()
-        .acquire()
-        .await
-        .unwrap();
+    let client = store.client();
+    let reader = client.request("k").shared().acquire().await.unwrap();
     drop(first);
     settle().await;
     assert!(!writer.is_finished(), "a writer beside a reader");
@@ -95,14 +89,9 @@ async fn a_lock_that_is_lost_on_its_way_costs_its_waiter_no_turn() {
     assert!(broken.unwrap().is_some());
     // Those that come now fill the queue.
     let mut late = [(); 2].map(|()| locks.acquire(&request));
-    poll_fn(|cx| {
-        let all_wait = late
-            .iter_mut()
-            .all(|task| task.as_mut().poll(cx).is_pending());
-        assert!(all_wait);
-        Poll::Ready(())
-    })
-    .await;
+    for task in &mut late {
+        assert_waits(task.as_mut(), || {});
+    }
     assert!(!second.is_finished() && !third.is_finished());
     let mut tokens = Vec::new();
     for task in [third, second] {

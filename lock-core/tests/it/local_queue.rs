@@ -75,9 +75,8 @@ async fn a_broken_lock_does_not_unseat_the_next_holder() {
 #[tokio::test(start_paused = true)]
 async fn an_error_reaches_the_contender_and_the_next_tries_for_itself() {
     let (store, locks) = queued();
-    store
-        .faults()
-        .plan(Request::Acquire, Fault::LateReply(secs(1)));
+    let late = Fault::LateReply(secs(1));
+    store.faults().plan(Request::Acquire, late);
     store.faults().plan(Request::Acquire, Fault::LostRequest);
     let tasks: Vec<_> = (0..3)
         .map(|_| {
@@ -105,12 +104,8 @@ async fn an_error_reaches_the_contender_and_the_next_tries_for_itself() {
 async fn min_hold_is_kept_against_waiters_of_the_same_process() {
     let locks = LocalQueue::new(Arc::new(memory()));
     let began = Instant::now();
-    let guard = locks
-        .request("k")
-        .min_hold(secs(20))
-        .acquire()
-        .await
-        .unwrap();
+    let request = locks.request("k").min_hold(secs(20));
+    let guard = request.acquire().await.unwrap();
     let (next, released) = tokio::join!(locks.lock("k"), guard.release());
     released.unwrap();
     drop(next.unwrap());
@@ -195,10 +190,8 @@ async fn an_attempt_is_inherited_only_with_its_ttl() {
     let impatient = try_start(&locks, impatient.with_wait(Wait::AtMost(secs(1))));
     settle().await;
     let patient = start(&locks, AcquireRequest::new(key()).with_ttl(secs(5)));
-    assert_eq!(
-        impatient.await.unwrap().unwrap_err().kind(),
-        ErrorKind::Contended
-    );
+    let error = impatient.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended);
     settle().await;
     assert_eq!(store.waiters(&key()), 1);
     held.release().await.unwrap();
@@ -281,9 +274,8 @@ async fn a_wait_for_a_task_of_this_process_is_contention() {
     let (store, locks) = queued();
     let held = locks.lock("k").await.unwrap();
     store.faults().plan(Request::Acquire, Fault::Silence);
-    store
-        .faults()
-        .plan(Request::Release, Fault::LateReply(secs(10)));
+    let late = Fault::LateReply(secs(10));
+    store.faults().plan(Request::Release, late);
     assert_eq!(refused(&locks, 1).await.kind(), ErrorKind::Contended);
     drop(held);
 }

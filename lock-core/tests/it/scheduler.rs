@@ -108,15 +108,13 @@ async fn a_release_without_an_answer_ends_and_is_followed_up() {
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_comes_after_its_lease_is_released() {
     let locks = memory();
-    locks
-        .faults()
-        .plan(Request::Acquire, Fault::LateReply(secs(10)));
+    let after = Fault::LateReply(secs(10));
+    locks.faults().plan(Request::Acquire, after);
     let error = locks.request("k").ttl(secs(5)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     // Late within the lease is in time, with what is left of it.
-    locks
-        .faults()
-        .plan(Request::Acquire, Fault::LateReply(secs(3)));
+    let within = Fault::LateReply(secs(3));
+    locks.faults().plan(Request::Acquire, within);
     let guard = manual(&locks, secs(5)).await;
     let left = left(&guard);
     assert_eq!(left, millis(1_500), "the lease counts from the request");
@@ -168,11 +166,8 @@ async fn renewals_due_together_travel_together() {
     log.take();
     tokio::time::sleep(secs(10)).await;
     let renewed = log.take_only("renewed");
-    let requests = renewed
-        .iter()
-        .map(|one| one.at)
-        .collect::<BTreeSet<_>>()
-        .len();
+    let requests: BTreeSet<_> = renewed.iter().map(|one| one.at).collect();
+    let requests = requests.len();
     assert!(
         renewed.len() >= 1_000,
         "each is renewed once in a third of its ttl: {}",
@@ -235,16 +230,12 @@ async fn a_renewed_lease_counts_from_when_the_renewal_left() {
     let (log, store) = (Log::default(), Arc::new(memory()));
     let locks = log.of(Arc::clone(&store) as _);
     let guard = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
-    store
-        .faults()
-        .plan(Request::Renew, Fault::LateReply(millis(900)));
+    let late = Fault::LateReply(millis(900));
+    store.faults().plan(Request::Renew, late);
     tokio::time::sleep(secs(5)).await;
     assert!(guard.is_held());
-    let slack: Vec<_> = log
-        .take_only("renewed")
-        .iter()
-        .map(|one| one.slack)
-        .collect();
+    let renewed = log.take_only("renewed");
+    let slack: Vec<_> = renewed.iter().map(|one| one.slack).collect();
     assert_eq!(
         slack,
         [millis(8_100)],

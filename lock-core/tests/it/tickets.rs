@@ -145,9 +145,8 @@ async fn an_error_that_is_passed_on_releases_the_lock() {
 #[tokio::test(start_paused = true)]
 async fn the_deadline_counts_from_before_the_request() {
     let (store, ticket) = ticket().await;
-    store
-        .faults()
-        .plan(Request::Adopt, Fault::LateReply(secs(4)));
+    let late = Fault::LateReply(secs(4));
+    store.faults().plan(Request::Adopt, late);
     let guard = store.adopt(&ticket).await.unwrap();
     assert_eq!(left(&guard), secs(23));
 }
@@ -173,9 +172,8 @@ async fn a_server_that_was_out_of_reach_for_longer_than_the_ttl_grants_a_whole_l
 async fn without_an_answer_it_ends_and_leaves_nothing() {
     // The request was done, and its undoing has to wait for the server.
     let (store, ticket) = ticket().await;
-    store
-        .faults()
-        .plan(Request::Adopt, Fault::LateReply(secs(600)));
+    let late = Fault::LateReply(secs(600));
+    store.faults().plan(Request::Adopt, late);
     plan_all(&store, Request::Adopt, Fault::Silence);
     plan_all(&store, Request::Release, Fault::Silence);
     let began = Instant::now();
@@ -258,12 +256,8 @@ async fn the_min_hold_goes_with_the_ticket_and_the_longest_begins_anew() {
     tokio::time::sleep(secs(2)).await;
     assert!(is_free(&store).await);
 
-    let guard = store
-        .request("k")
-        .max_hold(longest)
-        .acquire()
-        .await
-        .unwrap();
+    let request = store.request("k").max_hold(longest);
+    let guard = request.acquire().await.unwrap();
     tokio::time::sleep(secs(100)).await;
     let ticket = guard.into_ticket().unwrap();
     let request = AcquireRequest::adopting(&ticket).with_max_hold(longest);
@@ -336,9 +330,8 @@ async fn a_ticket_knows_how_long_its_lease_may_last() {
 #[tokio::test(start_paused = true)]
 async fn a_ticket_of_another_backend_is_refused_before_anything_is_sent() {
     let (store, ticket) = ticket().await;
-    let other = ticket
-        .to_string()
-        .replace("backend=memory", "backend=redis");
+    let text = ticket.to_string();
+    let other = text.replace("backend=memory", "backend=redis");
     // It would be waited for.
     store.faults().plan(Request::Adopt, Fault::Silence);
     let error = store.adopt(&other.parse().unwrap()).await.unwrap_err();

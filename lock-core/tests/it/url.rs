@@ -132,10 +132,9 @@ fn a_wrong_url_names_the_mistake_and_the_way_out() {
 #[test]
 fn helpers_name_what_is_missing() {
     let file = |text: &str| {
-        parse(text)
-            .expect_file()
-            .map(Path::to_owned)
-            .map_err(|e| e.to_string())
+        let url = parse(text);
+        let file = url.expect_file().map(Path::to_owned);
+        file.map_err(|error| error.to_string())
     };
     assert_eq!(file("sqlite:a/b.db"), Ok("a/b.db".into()));
     assert_eq!(file("sqlite:/a/b.db"), Ok("/a/b.db".into()));
@@ -155,10 +154,8 @@ fn helpers_name_what_is_missing() {
         assert!(message.contains(part), "{text}: {message}");
     }
     let missing = parse("redis://").expect_hosts().unwrap_err();
-    assert_eq!(
-        missing.message(),
-        "there is no host, write redis://HOST:PORT"
-    );
+    let expected = "there is no host, write redis://HOST:PORT";
+    assert_eq!(missing.message(), expected);
     assert!(parse("redis:cache").expect_host().is_err());
     assert_eq!(parse("redis://cache").expect_host().unwrap().name, "cache");
     let many = parse("redis://a,b").expect_host().unwrap_err();
@@ -198,10 +195,8 @@ fn parameters_have_types() {
     assert_eq!(params.bool("on").unwrap(), Some(true));
     assert_eq!(params.bool("off").unwrap(), Some(false));
     assert_eq!(params.integer("n", 0_u8..=16).unwrap(), Some(16));
-    assert_eq!(
-        params.one_of("word", &["lease", "row"]).unwrap(),
-        Some("row")
-    );
+    let word = params.one_of("word", &["lease", "row"]);
+    assert_eq!(word.unwrap(), Some("row"));
     assert_eq!(params.string("text"), Some("a&b+c"));
     assert_eq!(params.string("empty"), Some(""));
     assert_eq!(params.string("missing"), None);
@@ -249,14 +244,10 @@ fn an_unknown_parameter_names_the_nearest_and_all_that_are_known() {
     let mut params = url.params();
     assert_eq!(params.duration("ttl").unwrap(), None);
     assert_eq!(params.string("mode"), None);
-    assert_eq!(
-        params.finish().unwrap_err().message(),
-        r#"unknown parameter "tll", did you mean "ttl"? (known: mode, ttl)"#
-    );
-    assert_eq!(
-        url.params().finish().unwrap_err().message(),
-        r#"unknown parameter "tll" (known: none)"#
-    );
+    let nearest = r#"unknown parameter "tll", did you mean "ttl"? (known: mode, ttl)"#;
+    assert_eq!(params.finish().unwrap_err().message(), nearest);
+    let none = r#"unknown parameter "tll" (known: none)"#;
+    assert_eq!(url.params().finish().unwrap_err().message(), none);
 }
 
 #[test]
@@ -271,21 +262,14 @@ fn secrets_among_the_parameters_are_not_shown() {
         "api-key",
         "PWD",
     ] {
-        assert_eq!(
-            parse(&format!("x:?{name}=s3ntinel")).to_string(),
-            format!("x:?{name}=***")
-        );
+        let shown = parse(&format!("x:?{name}=s3ntinel")).to_string();
+        assert_eq!(shown, format!("x:?{name}=***"));
     }
     let mut params = url.params();
     assert_eq!(params.string("password"), Some("s3n"));
     assert!(!format!("{params:?}").contains("s3n"));
-    assert!(
-        !params
-            .duration("ttl")
-            .unwrap_err()
-            .to_string()
-            .contains("tinel")
-    );
+    let error = params.duration("ttl").unwrap_err().to_string();
+    assert!(!error.contains("tinel"), "{error}");
 }
 
 /// Unknown parameter names, which may be misspelt names of a secret.
@@ -326,10 +310,8 @@ fn the_value_of_an_unknown_parameter_is_not_shown() {
     let url = parse("x://h?timeout=5s&paswd=s3ntinel&mode=lease");
     assert_eq!(url.to_string(), "x://h?timeout=5s&paswd=***");
     let error = parse("x:?paswd=s3ntinel").params().finish().unwrap_err();
-    assert_eq!(
-        error.message(),
-        r#"unknown parameter "paswd" (known: none)"#
-    );
+    let unknown = r#"unknown parameter "paswd" (known: none)"#;
+    assert_eq!(error.message(), unknown);
 }
 
 /// Everything that is ever printed of a URL or of what is wrong with it.

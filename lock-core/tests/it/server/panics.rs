@@ -236,9 +236,8 @@ async fn destructors_that_panic_after_a_renewal_end_nothing() {
     let locks = memory();
     let kept = locks.lock("kept").await.unwrap();
     let breaking = [breaking(&locks, "a").await, breaking(&locks, "b").await];
-    locks
-        .faults()
-        .plan(Request::Renew, Fault::LateReply(secs(1)));
+    let late = Fault::LateReply(secs(1));
+    locks.faults().plan(Request::Renew, late);
     while locks.faults().pending() > 0 {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
