@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use polylock_coordination::{
     CoordinationEvent, CoordinationObserver, Election, Leader, Once, Term,
 };
-use polylock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
+use polylock_core::engine::VirtualClock;
 use polylock_core::layers::{LocalQueue, Migrate};
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
 use polylock_core::{DistributedLock, ErrorKind, Fencing, LostReason};
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
-    NAME, Other, Steered, TTL, candidate, election, key, label, memory, millis, polled, secs,
+    NAME, Steered, TTL, candidate, election, key, label, memory, millis, polled, secs, suspendable,
 };
 
 fn address(leader: Option<&Leader>) -> Option<&[u8]> {
@@ -300,9 +300,7 @@ impl CoordinationObserver for SuspendsTheElected {
 
 #[tokio::test(start_paused = true)]
 async fn is_leader_does_not_turn_true_after_the_lease_has_ended() {
-    let clock = Arc::new(VirtualClock::new());
-    let (now, entropy) = (Arc::clone(&clock), Arc::new(OsEntropy::default()));
-    let engine = Engine::with("memory", now, entropy, Arc::new(OnRuntime::current()));
+    let (engine, clock) = suspendable();
     let here = election(Memory::with_engine(engine), "a");
     let here = here.observer(Arc::new(SuspendsTheElected(clock)));
     let leads = here.is_leader();
@@ -320,9 +318,7 @@ fn leads_returns_while_the_value_of_is_leader_is_borrowed() {
     // Left alone: a test that fails must not wait for threads that hang.
     std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
     let entered = handle.enter();
-    let clock = Arc::new(VirtualClock::new());
-    let (now, entropy) = (Arc::clone(&clock), Arc::new(OsEntropy::default()));
-    let engine = Engine::with("memory", now, entropy, Arc::new(OnRuntime::current()));
+    let (engine, clock) = suspendable();
     drop(entered);
     let here = election(Memory::with_engine(engine), "a");
     let leadership = handle.block_on(here.campaign()).unwrap();
@@ -413,11 +409,8 @@ async fn candidates_of_one_process_are_elected_by_the_server() {
 async fn locks_without_tokens_or_administration_are_refused_before_anything_is_sent() {
     let (old, new) = (Memory::new(), Memory::new());
     let both = Migrate::new(Arc::new(old.client()), Arc::new(new.client()));
-    let without_tokens = Other {
-        inner: old.client(),
-        fencing: Fencing::Unavailable,
-        delay: secs(0),
-    };
+    let mut without_tokens = Steered::new(&old);
+    without_tokens.fencing = Fencing::Unavailable;
     let weak: [Arc<dyn DistributedLock>; 2] = [Arc::new(both), Arc::new(without_tokens)];
     for (locks, lacking) in weak.into_iter().zip(["administration", "tokens"]) {
         let refused = [

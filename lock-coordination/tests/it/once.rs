@@ -9,29 +9,33 @@ use polylock_coordination::{
     RunOutcome,
 };
 use polylock_core::admin::LockAdmin as _;
-use polylock_core::engine::Engine;
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
-use polylock_core::{DistributedLockExt as _, Error, ErrorKind, Fencing, LockKey, Released};
+use polylock_core::{
+    DistributedLock, DistributedLockExt as _, Error, ErrorKind, LockKey, Released,
+};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{Machine, Other, TTL, label, lock, memory, millis, polled, secs};
+use crate::support::{Machine, Steered, TTL, client, label, lock, memory, millis, polled, secs};
 
 const JOB: &str = "report";
 
-fn job(client: Memory, name: &str) -> Once {
-    let job =
-        Once::every(Arc::new(client), JOB, secs(3_600)).expect("memory has all that it takes");
+fn job(client: impl DistributedLock + 'static, name: &str) -> Once {
+    let job = Once::every(Arc::new(client), JOB, secs(3_600));
+    let job = job.expect("memory has all that it takes");
     job.ttl(TTL).label(label(name))
 }
 
 /// The job on an instance that is a process of its own.
 fn instance(store: &Memory, name: &str) -> Once {
-    job(
-        store.client_with(Engine::on_current_runtime("memory")),
-        name,
-    )
+    job(client(store), name)
+}
+
+/// The job of a key.
+fn job_for(store: &Memory, key: &str) -> Once {
+    let job = Once::for_key(Arc::new(store.client()), JOB, key);
+    job.expect("memory has all that it takes").ttl(TTL)
 }
 
 async fn outcome(once: &Once) -> &'static str {
@@ -93,13 +97,9 @@ async fn of_many_instances_that_start_at_once_one_runs_the_job() {
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_looked_before_another_ran_the_job_skips_it() {
     let store = memory();
-    let (inner, fencing, delay) = (store.client(), Fencing::Strong, secs(1));
-    let slow = Other {
-        inner,
-        fencing,
-        delay,
-    };
-    let slow = Once::every(Arc::new(slow), JOB, secs(3_600)).unwrap();
+    let mut slow = Steered::new(&store);
+    slow.delay = secs(1);
+    let slow = job(slow, "slow");
     let there = instance(&store, "b");
     let fast = async {
         sleep(millis(500)).await;
@@ -133,7 +133,7 @@ async fn a_run_is_recorded_with_its_label_and_the_next_run_sees_it() {
     assert!(matches!(skipped, OnceOutcome::Skipped(seen) if seen == last));
 
     // A job with a key has a record of its own.
-    let keyed = Once::for_key(Arc::new(store.client()), JOB, "2026-11-25").unwrap();
+    let keyed = job_for(&store, "2026-11-25");
     assert_eq!(outcome(&keyed).await, "ran");
     assert_eq!(outcome(&keyed).await, "skipped");
     assert_eq!(there.last_run().await.unwrap(), Some(last));
@@ -142,7 +142,7 @@ async fn a_run_is_recorded_with_its_label_and_the_next_run_sees_it() {
 #[tokio::test(start_paused = true)]
 async fn a_straggler_with_an_old_key_runs_nothing_while_the_run_is_kept() {
     let store = memory();
-    let on = |date: &str| Once::for_key(Arc::new(store.client()), JOB, date).unwrap();
+    let on = |date: &str| job_for(&store, date);
     assert_eq!(outcome(&on("2026-11-24")).await, "ran");
     sleep(secs(24 * 3_600)).await;
     assert_eq!(outcome(&on("2026-11-25")).await, "ran");
@@ -157,10 +157,7 @@ async fn a_straggler_with_an_old_key_runs_nothing_while_the_run_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_job_that_failed_for_a_key_is_due_at_once() {
     let store = memory();
-    let instance = |name: &str| {
-        let once = Once::for_key(Arc::new(store.client()), JOB, "2026-11-25").unwrap();
-        once.label(label(name))
-    };
+    let instance = |name: &str| job_for(&store, "2026-11-25").label(label(name));
     let (here, there) = (instance("a"), instance("b"));
     let failed = here.run(async |_| Err::<(), _>("no paper")).await.unwrap();
     assert!(matches!(failed, OnceOutcome::Failed("no paper")));
@@ -220,9 +217,7 @@ async fn a_holder_that_lost_its_lock_records_no_success() {
     // One that notices is stopped, and the job is due.
     let failed = next.run(async |_| Err::<(), _>("again"));
     assert_eq!(failed.await.unwrap().as_str(), "skipped");
-    let other = Once::for_key(Arc::new(store.client()), JOB, "lost")
-        .unwrap()
-        .ttl(TTL);
+    let other = job_for(&store, "lost");
     let steps = AtomicUsize::new(0);
     let losing = other.run(async |_| {
         loop {
@@ -352,9 +347,7 @@ async fn a_store_that_is_away_for_a_moment_costs_no_second_run() {
     assert_eq!(outcome(&instance(&store, "b")).await, "skipped");
 
     // A longer outage costs the lock, and the run is not recorded.
-    let keyed = Once::for_key(Arc::new(store.client()), JOB, "away")
-        .unwrap()
-        .ttl(TTL);
+    let keyed = job_for(&store, "away");
     let run = keyed.run(async |_| {
         store.faults().set_reachable(Reachable::Cut);
         Ok::<_, String>(42)
@@ -372,8 +365,7 @@ async fn a_store_that_is_away_for_a_moment_costs_no_second_run() {
 async fn a_record_whose_answer_is_lost_is_written_again_and_one_that_hangs_ends_after_a_ttl() {
     let store = memory();
     let with = async |fault: Fault, key: &str| {
-        let once = Once::for_key(Arc::new(store.client()), JOB, key).unwrap();
-        let run = once.ttl(TTL);
+        let run = job_for(&store, key);
         let began = Instant::now();
         let ended = run.run(async |_| {
             store.faults().plan(Request::Record, fault);
@@ -537,10 +529,7 @@ async fn a_record_of_a_period_is_kept_longer_than_the_period() {
     sleep(secs(1_800)).await;
     assert_eq!(outcome(&once()).await, "skipped");
 
-    let for_key = || {
-        let once = Once::for_key(Arc::new(store.client()), JOB, "2026-11-25");
-        once.expect("memory has all that it takes").keep(secs(60))
-    };
+    let for_key = || job_for(&store, "2026-11-25").keep(secs(60));
     assert_eq!(outcome(&for_key()).await, "ran");
     assert_eq!(outcome(&for_key()).await, "skipped");
     sleep(secs(90)).await;

@@ -8,7 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use polylock_coordination::{Election, Term};
 use polylock_core::admin::{LockAdmin, LockEvent, LockInfo, Record};
-use polylock_core::engine::{Clock, Engine, LeaseId, Moment, OsEntropy, Spawn, Task, VirtualClock};
+use polylock_core::engine::{
+    Clock, Engine, LeaseId, Moment, OnRuntime, OsEntropy, Spawn, Task, VirtualClock,
+};
 use polylock_core::memory::Memory;
 use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, Fencing, FencingToken, Label, LeaseState,
@@ -43,10 +45,22 @@ pub(crate) fn label(name: &str) -> Label {
     Label::of_this_process().with_note(name)
 }
 
+/// A client of a process of its own.
+pub(crate) fn client(store: &Memory) -> Memory {
+    store.client_with(Engine::on_current_runtime("memory"))
+}
+
 /// A candidate that is a process of its own.
 pub(crate) fn candidate(store: &Memory, name: &str) -> Election {
-    let client = store.client_with(Engine::on_current_runtime("memory"));
-    election(client, name)
+    election(client(store), name)
+}
+
+/// An engine on a machine that can be suspended.
+pub(crate) fn suspendable() -> (Engine, Arc<VirtualClock>) {
+    let clock = Arc::new(VirtualClock::new());
+    let (now, entropy) = (Arc::clone(&clock), Arc::new(OsEntropy::default()));
+    let engine = Engine::with("memory", now, entropy, Arc::new(OnRuntime::current()));
+    (engine, clock)
 }
 
 pub(crate) fn election(client: Memory, name: &str) -> Election {
@@ -67,40 +81,12 @@ pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Outp
     None
 }
 
-/// Memory locks that differ in one thing from others.
-#[derive(Debug)]
-pub(crate) struct Other {
-    pub(crate) inner: Memory,
+/// Memory locks whose answers a test steers.
+pub(crate) struct Steered {
+    inner: Memory,
     pub(crate) fencing: Fencing,
     /// How much later each acquisition is sent.
     pub(crate) delay: Duration,
-}
-
-#[async_trait]
-impl DistributedLock for Other {
-    fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.inner.capabilities();
-        capabilities.fencing = self.fencing;
-        capabilities
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        sleep(self.delay).await;
-        self.inner.acquire(request).await
-    }
-
-    fn admin(&self) -> Option<&dyn LockAdmin> {
-        self.inner.admin()
-    }
-
-    async fn shutdown(&self, within: Duration) -> bool {
-        self.inner.shutdown(within).await
-    }
-}
-
-/// Memory locks whose administration a test steers.
-pub(crate) struct Steered {
-    inner: Memory,
     /// What happens before the next record is read.
     pub(crate) before_record: Mutex<Option<Change>>,
     /// Whether the server does not know the tokens of holders.
@@ -110,7 +96,9 @@ pub(crate) struct Steered {
 impl Steered {
     pub(crate) fn new(store: &Memory) -> Self {
         Self {
-            inner: store.client_with(Engine::on_current_runtime("memory")),
+            inner: client(store),
+            fencing: Fencing::Strong,
+            delay: Duration::ZERO,
             before_record: Mutex::default(),
             hides_tokens: AtomicBool::default(),
         }
@@ -122,10 +110,13 @@ pub(crate) type Change = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[async_trait]
 impl DistributedLock for Steered {
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let mut capabilities = self.inner.capabilities();
+        capabilities.fencing = self.fencing;
+        capabilities
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        sleep(self.delay).await;
         self.inner.acquire(request).await
     }
 
