@@ -102,10 +102,8 @@ fn a_reader_a_report_and_the_holder_agree_on_one_end() {
         let given_up = validity.end(End::GivenUp).is_some();
         let seen_here = validity.load();
         let ((seen_there, passed), lost) = (reader.join().unwrap(), report.join().unwrap());
-        assert_eq!(
-            [given_up, passed, lost].iter().filter(|won| **won).count(),
-            1
-        );
+        let won = [given_up, passed, lost].iter().filter(|won| **won).count();
+        assert_eq!(won, 1);
         assert_eq!(seen_here, validity.load());
         assert_eq!(seen_there, validity.load());
     });

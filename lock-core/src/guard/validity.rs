@@ -140,18 +140,11 @@ mod tests {
         let validity = Validity::until(at(10));
         assert!(!validity.pass(at(9), LostReason::Expired));
         assert!(validity.pass(at(10), LostReason::Unreachable));
-        assert!(
-            !validity.extend(at(5), at(100)),
-            "a reply that comes late changes nothing"
-        );
-        assert!(
-            !validity.pass(at(11), LostReason::Expired),
-            "it is lost once"
-        );
-        assert_eq!(
-            validity.load(),
-            ValidityState::Ended(End::Lost(LostReason::Unreachable))
-        );
+        // A reply that comes late changes nothing, and it is lost once.
+        assert!(!validity.extend(at(5), at(100)));
+        assert!(!validity.pass(at(11), LostReason::Expired));
+        let lost = End::Lost(LostReason::Unreachable);
+        assert_eq!(validity.load(), ValidityState::Ended(lost));
     }
 
     #[test]
@@ -180,10 +173,8 @@ mod tests {
     #[test]
     fn every_reason_survives_its_code() {
         for reason in LostReason::ALL {
-            assert_eq!(
-                decode(encode(End::Lost(reason))),
-                ValidityState::Ended(End::Lost(reason))
-            );
+            let lost = End::Lost(reason);
+            assert_eq!(decode(encode(lost)), ValidityState::Ended(lost));
         }
     }
 }

@@ -125,10 +125,9 @@ mod tests {
         for ttl in [1, 2, 5, 10, 30, 60, 600, 86_400].map(secs) {
             let timing = LeaseTiming::new(ttl);
             let left = ttl - timing.margin() - ttl / 3;
-            let round = timing.attempt_timeout()
-                + timing
-                    .retry_at(Moment::from_nanos(0))
-                    .since(Moment::from_nanos(0));
+            let failed = Moment::from_nanos(0);
+            let pause = timing.retry_at(failed).since(failed);
+            let round = timing.attempt_timeout() + pause;
             assert!(
                 left >= 2 * round,
                 "{ttl:?}: {left:?} for rounds of {round:?}"

@@ -48,12 +48,8 @@ fn traits_are_dyn_compatible() {
 
 #[test]
 fn a_guard_is_small() {
-    assert!(
-        size_of::<LockGuard>() == size_of::<usize>(),
-        "a guard has {} bytes, more than a pointer",
-        size_of::<LockGuard>()
-    );
-    assert!(size_of::<Error>() == size_of::<usize>());
+    assert_eq!(size_of::<LockGuard>(), size_of::<usize>());
+    assert_eq!(size_of::<Error>(), size_of::<usize>());
     // What the layers change stands in it, so that they copy nothing else.
     assert!(size_of::<AcquireRequest>() <= 10 * size_of::<usize>());
 }

@@ -137,10 +137,8 @@ async fn max_hold_ends_both() {
     let both = stores.both();
     let request = both.request("k").ttl(secs(10)).max_hold(secs(20));
     let guard = request.acquire().await.unwrap();
-    assert_eq!(
-        in_time("the loss of the lock", guard.lost()).await,
-        LostReason::MaxHold
-    );
+    let reason = in_time("the loss of the lock", guard.lost()).await;
+    assert_eq!(reason, LostReason::MaxHold);
     settle().await;
     assert_eq!(stores.is_free().await, (true, true));
 }
@@ -249,6 +247,7 @@ async fn whatever_the_new_one_does_nothing_is_left() {
         Fault::Silence,
     ];
     for (request, fault) in requests.iter().flat_map(|r| faults.map(|f| (*r, f))) {
+        let what = format!("{request:?} {fault:?}");
         let stores = Move::new();
         stores.new.faults().plan(request, fault);
         let both = stores.both();
@@ -256,24 +255,16 @@ async fn whatever_the_new_one_does_nothing_is_left() {
         let outcome = match asked.acquire().await {
             Ok(guard) => {
                 tokio::time::sleep(secs(7)).await;
-                assert!(guard.is_held(), "{request:?} {fault:?}");
+                assert!(guard.is_held(), "{what}");
                 guard.release().await.map(drop)
             }
             Err(error) => Err(error),
         };
         if let Err(error) = outcome {
-            assert_eq!(
-                error.kind(),
-                ErrorKind::Unavailable,
-                "{request:?} {fault:?}"
-            );
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}");
         }
-        assert!(both.shutdown(secs(60)).await, "{request:?} {fault:?}");
-        assert_eq!(
-            stores.is_free().await,
-            (true, true),
-            "{request:?} {fault:?}"
-        );
+        assert!(both.shutdown(secs(60)).await, "{what}");
+        assert_eq!(stores.is_free().await, (true, true), "{what}");
     }
 }
 
@@ -342,10 +333,8 @@ async fn the_next_one_of_the_process_renews_as_it_says() {
     let blocker = stores.old.client().lock("k").await.unwrap();
     let by_hand = locks.request("k").ttl(secs(10)).manual_renewal();
     let by_hand = by_hand.wait(Wait::AtMost(secs(1)));
-    let kept = locks
-        .request("k")
-        .ttl(secs(10))
-        .wait(Wait::AtMost(secs(60)));
+    let kept = locks.request("k").ttl(secs(10));
+    let kept = kept.wait(Wait::AtMost(secs(60)));
     let later = async {
         tokio::time::sleep(secs(5)).await;
         drop(blocker);

@@ -78,10 +78,8 @@ impl Backend for Example {
         let mut params = url.params();
         let ping_every = params.duration("ping-every")?;
         params.finish()?;
-        self.urls
-            .lock()
-            .expect("not poisoned")
-            .push(format!("{url} {ping_every:?}"));
+        let mut urls = self.urls.lock().expect("not poisoned");
+        urls.push(format!("{url} {ping_every:?}"));
         Ok(Arc::new(self.memory.client()))
     }
 }
@@ -98,10 +96,8 @@ async fn the_backend_sees_its_own_parameters_alone() {
     let example = Example::new();
     let url = "example://u:s3ntinel@h/x?namespace=a&ping-every=1s&max-handovers=0&local-queue=on";
     example.registry().connect(url).await.unwrap();
-    assert_eq!(
-        *example.urls.lock().unwrap(),
-        ["example://u:***@h/x?ping-every=*** Some(1s)"]
-    );
+    let seen = "example://u:***@h/x?ping-every=*** Some(1s)";
+    assert_eq!(*example.urls.lock().unwrap(), [seen]);
 }
 
 #[tokio::test]
@@ -168,10 +164,8 @@ async fn the_local_queue_is_bounded_by_the_url() {
     let first = Arc::clone(&locks);
     let first = tokio::spawn(async move { first.lock("k").await.map(drop) });
     tokio::task::yield_now().await;
-    assert_eq!(
-        locks.lock("k").await.unwrap_err().kind(),
-        ErrorKind::QueueFull
-    );
+    let error = locks.lock("k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::QueueFull);
     first.abort();
 }
 
@@ -255,10 +249,8 @@ async fn a_stack_over_locks_of_the_application_excludes_that_of_a_url() {
 #[tokio::test]
 async fn schemes_are_listed_taken_and_checked() {
     let mut registry = Example::new().registry();
-    assert_eq!(
-        registry.schemes().collect::<Vec<_>>(),
-        ["example", "examples", "memory"]
-    );
+    let schemes: Vec<_> = registry.schemes().collect();
+    assert_eq!(schemes, ["example", "examples", "memory"]);
     let taken = registry.register(Example::named(&["other", "example"]));
     let taken = taken.unwrap_err();
     assert_eq!(taken.kind(), ErrorKind::InvalidConfig);
