@@ -66,10 +66,8 @@ mod tests {
     fn pauses_grow_until_a_term_was_not_short() {
         let mut backoff = Backoff::new();
         for expected in [500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000] {
-            let (pause, longest) = (
-                backoff.pause_after(Duration::ZERO),
-                Duration::from_millis(expected),
-            );
+            let pause = backoff.pause_after(Duration::ZERO);
+            let longest = Duration::from_millis(expected);
             assert!(pause >= longest / 2 && pause <= longest, "{pause:?}");
         }
         assert!(backoff.pause_after(Duration::from_secs(9)) >= MAX_PAUSE / 2);

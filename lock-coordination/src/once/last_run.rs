@@ -179,20 +179,14 @@ mod tests {
             (minute, -60.1, true),
         ];
         for (period, now, is_due) in table {
-            let last = run(at(0.0), RunOutcome::Ran);
-            assert_eq!(
-                Rule::Every(period).is_due(&last, at(now)),
-                is_due,
-                "{period:?}, {now} s later"
-            );
-            assert!(!Rule::Key.is_due(&last, at(now)));
-            let unknown = run(at(0.0), RunOutcome::Unknown);
-            assert_eq!(Rule::Every(period).is_due(&unknown, at(now)), is_due);
-            assert!(!Rule::Key.is_due(&unknown, at(now)));
-            let failed = run(at(0.0), RunOutcome::Failed);
-            assert!(
-                Rule::Every(period).is_due(&failed, at(now)) && Rule::Key.is_due(&failed, at(now))
-            );
+            let due = |outcome| {
+                let last = run(at(0.0), outcome);
+                [Rule::Every(period), Rule::Key].map(|rule| rule.is_due(&last, at(now)))
+            };
+            let what = format!("{period:?}, {now} s later");
+            assert_eq!(due(RunOutcome::Ran), [is_due, false], "{what}");
+            assert_eq!(due(RunOutcome::Unknown), [is_due, false], "{what}");
+            assert_eq!(due(RunOutcome::Failed), [true, true], "{what}");
         }
     }
 }

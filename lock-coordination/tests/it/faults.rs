@@ -163,10 +163,8 @@ async fn troubled(seed: u64, troubles: &[Trouble]) -> polylock_history::Summary 
 async fn take_away(store: &Memory, diary: &Diary, is_noticed: bool) {
     diary.interfered();
     if is_noticed {
-        store
-            .break_lock(&key(), "test")
-            .await
-            .expect("the store answers");
+        let broken = store.break_lock(&key(), "test").await;
+        broken.expect("the store answers");
     } else {
         store.expire(&key());
     }

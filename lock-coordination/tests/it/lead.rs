@@ -103,13 +103,8 @@ async fn a_dropped_loop_drops_the_work_before_the_lock() {
         assert_eq!(held.load(Ordering::SeqCst), 1, "the lock was there still");
         store.faults().set_reachable(Reachable::Connected);
         sleep(TTL * 2).await;
-        candidate(&store, "b")
-            .campaign()
-            .await
-            .unwrap()
-            .resign()
-            .await
-            .unwrap();
+        let other = candidate(&store, "b").campaign().await.unwrap();
+        other.resign().await.unwrap();
         held.store(usize::MAX, Ordering::SeqCst);
     }
 }

@@ -81,10 +81,8 @@ async fn of_many_instances_that_start_at_once_one_runs_the_job() {
             };
             let first = once.run(work).await.expect("the store answers").as_str();
             sleep(millis(20)).await;
-            (
-                first,
-                once.run(work).await.expect("the store answers").as_str(),
-            )
+            let second = once.run(work).await.expect("the store answers").as_str();
+            (first, second)
         });
     }
     let ended = instances.join_all().await;
@@ -124,10 +122,7 @@ async fn a_run_is_recorded_with_its_label_and_the_next_run_sees_it() {
     });
     assert!(matches!(ran.await.unwrap(), OnceOutcome::Ran(42)));
     let last = there.last_run().await.unwrap().unwrap();
-    assert_eq!(
-        (last.label.clone(), last.outcome),
-        (label("a"), RunOutcome::Ran)
-    );
+    assert_eq!((&last.label, last.outcome), (&label("a"), RunOutcome::Ran));
     assert!(last.started <= last.finished);
     let skipped = there.run(async |_| Ok::<_, String>(43)).await.unwrap();
     assert!(matches!(skipped, OnceOutcome::Skipped(seen) if seen == last));

@@ -374,14 +374,12 @@ struct AtWork {
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        let reason = self
-            .term
-            .lost()
-            .reason()
-            .map(|reason| reason.as_str().to_owned());
-        let what = reason.map_or(What::Releasing { held: true }, |reason| What::Lost {
-            reason,
-        });
+        let what = match self.term.lost().reason() {
+            Some(reason) => What::Lost {
+                reason: reason.as_str().to_owned(),
+            },
+            None => What::Releasing { held: true },
+        };
         self.diary.note(self.number, what);
     }
 }
