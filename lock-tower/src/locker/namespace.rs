@@ -80,29 +80,23 @@ mod tests {
         }
         let longest = "x".repeat(255 - 3);
         assert_eq!(key("ns", &longest).as_str(), format!("ns:{longest}"));
-        assert_ne!(
-            key("ns", &format!("{longest}x")).as_str(),
-            format!("ns:{longest}x")
-        );
+        let longer = format!("{longest}x");
+        assert_ne!(key("ns", &longer).as_str(), format!("ns:{longer}"));
     }
 
     /// All processes have to agree, those of another version too.
     #[test]
     fn longer_name_keeps_its_head_and_gets_its_hash() {
         let hash = "0d4e2ca9e9cbced7a7a5380eb29e1a3783b9b6d0db72de36a1051038e1c1fbc7";
-        let head = "x".repeat(191 - 3);
-        assert_eq!(
-            key("ns", &"x".repeat(300)).as_str(),
-            format!("ns:{head}~{hash}")
-        );
+        let (head, long) = ("x".repeat(191 - 3), "x".repeat(300));
+        assert_eq!(key("ns", &long).as_str(), format!("ns:{head}~{hash}"));
 
         // The room of 191 bytes ends after the 47th crab, or in the 48th.
         for (namespace, end) in [("ns", "~"), ("n", "~~")] {
             let crabs = key(namespace, &"\u{1f980}".repeat(1 << 18));
             assert_eq!(crabs.as_str().len(), 256);
-            let head = crabs
-                .as_str()
-                .trim_end_matches(|c: char| c.is_ascii_hexdigit());
+            let is_hash = |c: char| c.is_ascii_hexdigit();
+            let head = crabs.as_str().trim_end_matches(is_hash);
             assert_eq!(head, format!("{namespace}:{}{end}", "\u{1f980}".repeat(47)));
         }
     }

@@ -241,11 +241,8 @@ mod tests {
             ("", None),
         ];
         for (sent, answered) in cases {
-            assert_eq!(
-                content_type(&HeaderValue::from_static(sent)),
-                answered,
-                "{sent}"
-            );
+            let found = content_type(&HeaderValue::from_static(sent));
+            assert_eq!(found, answered, "{sent}");
         }
     }
 }

@@ -45,6 +45,11 @@ fn bytes(value: impl AsRef<[u8]>) -> HeaderValue {
     HeaderValue::from_bytes(value.as_ref()).expect("a value of a header")
 }
 
+#[track_caller]
+fn keys(extractor: &impl KeyExtractor, request: Request<String>) -> Keys {
+    extractor.keys(&head(request)).expect("it has a key")
+}
+
 /// A request with one header.
 fn with(name: &str, value: impl AsRef<[u8]>) -> Request<String> {
     done(post("/").header(name, bytes(value)))
@@ -104,22 +109,19 @@ fn names_are_carried_exactly() {
     let named = |name: &str| Keys::one(name);
     let long = "x".repeat(8192);
     for name in ODD.into_iter().chain([&*long]) {
-        let keys = header().keys(&head(with("x-key", name)));
-        assert_eq!(keys.unwrap(), named(name));
-        let keys = query().keys(&head(by_query(name)));
-        assert_eq!(keys.unwrap(), named(name));
+        assert_eq!(keys(&header(), with("x-key", name)), named(name));
+        assert_eq!(keys(&query(), by_query(name)), named(name));
     }
     for (value, name) in [("\t 42 \t", "42"), ("4 2", "4 2")] {
-        let keys = header().keys(&head(with("x-key", value)));
-        assert_eq!(keys.unwrap(), named(name));
+        assert_eq!(keys(&header(), with("x-key", value)), named(name));
     }
     for name in ["HOST", "host"].map(|name| Header::new(name).expect("a name")) {
-        let keys = name.keys(&head(with("host", "a.example")));
-        assert_eq!(keys.unwrap(), named("a.example"));
+        let keys = keys(&name, with("host", "a.example"));
+        assert_eq!(keys, named("a.example"));
     }
     let others: String = (0..9_999).map(|n| format!("k{n:04}&")).collect();
-    let keys = query().keys(&head(asking(&format!("{others}key=42"))));
-    assert_eq!(keys.unwrap(), named("42"));
+    let last = asking(&format!("{others}key=42"));
+    assert_eq!(keys(&query(), last), named("42"));
 }
 
 #[test]
@@ -138,12 +140,12 @@ fn cookie_is_found_in_any_list() {
         ("KEY=2; key=1; key2=3; =4; ;", "1"),
         (&format!("{others}key=42"), "42"),
     ] {
-        let keys = cookie().keys(&head(with("cookie", list)));
-        assert_eq!(keys.unwrap(), Keys::one(value), "{list:.80}");
+        let keys = keys(&cookie(), with("cookie", list));
+        assert_eq!(keys, Keys::one(value), "{list:.80}");
     }
     let split = post("/").header("cookie", "a=1");
     let split = done(split.header("cookie", "key=1; b=2"));
-    assert_eq!(cookie().keys(&head(split)).unwrap(), Keys::one("1"));
+    assert_eq!(keys(&cookie(), split), Keys::one("1"));
 }
 
 fn gives(keys: Keys) -> impl KeyExtractor {
@@ -163,14 +165,10 @@ async fn extractors_name_one_lock_or_several_or_none() {
         send(&service, asking("key=1")).await.body
     }
     assert_eq!(keys(query()).await, "test:1");
-    assert_eq!(
-        keys(Box::new(|_: &Parts| Ok(Keys::one("c")))).await,
-        "test:c"
-    );
-    assert_eq!(
-        keys(gives(Keys::many(["b", "a", "b"]))).await,
-        "test:a test:b"
-    );
+    let boxed = Box::new(|_: &Parts| Ok(Keys::one("c")));
+    assert_eq!(keys(boxed).await, "test:c");
+    let several = Keys::many(["b", "a", "b"]);
+    assert_eq!(keys(gives(several)).await, "test:a test:b");
     assert_eq!(keys(gives(Keys::Skip)).await, "");
 }
 

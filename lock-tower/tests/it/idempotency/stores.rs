@@ -197,10 +197,8 @@ mod redis {
         }
         assert_eq!(get(&store, &key("pay:/a")).await, None);
         for namespace in ["", "a:b", "a\n", &"n".repeat(65)] {
-            assert!(
-                store.clone().with_namespace(namespace).is_err(),
-                "{namespace:?}"
-            );
+            let refused = store.clone().with_namespace(namespace);
+            assert!(refused.is_err(), "{namespace:?}");
         }
     }
 
@@ -240,18 +238,14 @@ mod sql {
         let stores: Result<Vec<_>, _> = stores.await.into_iter().collect();
         let stores = stores.expect("all of them make the table at once");
         keeps_responses(&stores[0]).await;
-        assert_eq!(
-            get(&stores[7], &key("text")).await,
-            Some(response(1, Some(Bytes::from_static(b"paid"))))
-        );
+        let paid = response(1, Some(Bytes::from_static(b"paid")));
+        assert_eq!(get(&stores[7], &key("text")).await, Some(paid));
         let other = SqlResponses::connect_table(url, "other_responses").await;
         let other = other.expect("it makes another");
         assert_eq!(get(&other, &key("text")).await, None);
         let text = format!("{:?}", stores[0]);
-        assert!(
-            !text.contains(url) && text.contains("polylock_responses"),
-            "{text}"
-        );
+        let names_table_alone = !text.contains(url) && text.contains("polylock_responses");
+        assert!(names_table_alone, "{text}");
     }
 
     #[cfg(feature = "sqlite")]
@@ -335,10 +329,8 @@ mod sql {
         let store = SqlResponses::connect_table(&url, "mine").await.unwrap();
         assert_eq!(store.get(&key("a")).await.unwrap(), None);
         let error = SqlResponses::connect(&url).await.unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the table of the responses is not there, or has other columns"
-        );
+        let absent = "the table of the responses is not there, or has other columns";
+        assert_eq!(error.to_string(), absent);
     }
 
     /// The database's default makes new sessions read-only, like those of a replica.
