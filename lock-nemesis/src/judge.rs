@@ -451,6 +451,11 @@ mod tests {
         [event(What::Requested { access, exact }), granted]
     }
 
+    fn of_key(key: &str, mut event: HistoryEvent) -> HistoryEvent {
+        event.key = key.to_owned();
+        event
+    }
+
     fn struck(name: &'static str, from: u64, until: u64) -> Struck {
         Struck {
             name,
@@ -475,10 +480,8 @@ mod tests {
         let jump = [struck("server-clock", 10, 12)];
         assert_eq!(violations(BackendKind::Redis, &jump), (0, 1));
         assert_eq!(violations(BackendKind::Sqlite, &jump), (1, 0));
-        assert_eq!(
-            violations(BackendKind::Redis, &[struck("server-clock", 0, 2)]),
-            (1, 0)
-        );
+        let early = [struck("server-clock", 0, 2)];
+        assert_eq!(violations(BackendKind::Redis, &early), (1, 0));
         // It takes a node that missed the grant as well.
         assert_eq!(violations(BackendKind::Quorum, &jump), (1, 0));
         let both = [struck("partition", 8, 10), jump[0].clone()];
@@ -494,12 +497,8 @@ mod tests {
 
     #[test]
     fn an_election_without_a_leader_for_long_is_a_violation_unless_faults_last() {
-        let term = |attempt, at| {
-            acquired(attempt, at, attempt).map(|mut event| {
-                event.key = ELECTION.to_owned();
-                event
-            })
-        };
+        let term =
+            |attempt, at| acquired(attempt, at, attempt).map(|event| of_key(ELECTION, event));
         // Each term ends after 2 s.
         let terms = [term(1, 10), term(2, 32)].concat();
         let [waits, _] = term(3, 42);
@@ -533,9 +532,8 @@ mod tests {
         let explained = |met: &str| {
             let mut fault = struck("admin-break", 10, 11);
             fault.met = met.to_owned();
-            judged(BackendKind::Redis, 11, &[fault])
-                .violations
-                .is_empty()
+            let judgment = judged(BackendKind::Redis, 11, &[fault]);
+            judgment.violations.is_empty()
         };
         assert!(explained("key broken") && explained("key perhaps broken"));
         assert!(!explained("key not broken") && !explained("key-1 broken"));
@@ -544,14 +542,11 @@ mod tests {
     #[test]
     fn two_leaders_are_explained_for_one_lease_of_the_election() {
         let violations = |key: &str| {
-            let mut events = [acquired(1, 15, 1), acquired(2, 16, 2)].concat();
-            events
-                .iter_mut()
-                .for_each(|event| event.key = key.to_owned());
+            let events = [acquired(1, 15, 1), acquired(2, 16, 2)].concat();
+            let events: Vec<_> = events.into_iter().map(|event| of_key(key, event)).collect();
             let faults = [struck("server-clock", 10, 12)];
-            judge(BackendKind::Redis, &[], &events, &faults)
-                .violations
-                .len()
+            let judgment = judge(BackendKind::Redis, &[], &events, &faults);
+            judgment.violations.len()
         };
         assert_eq!([violations("key"), violations(ELECTION)], [0, 1]);
     }
@@ -559,10 +554,7 @@ mod tests {
     #[test]
     fn a_token_that_goes_back_is_never_excused() {
         let events = [acquired(1, 10, 2), acquired(2, 13, 1)].concat();
-        let faults = [
-            struck("server-clock", 10, 12),
-            struck("server-forget", 10, 12),
-        ];
+        let faults = ["server-clock", "server-forget"].map(|name| struck(name, 10, 12));
         let judgment = judge(BackendKind::Redis, &[], &events, &faults);
         assert_eq!(judgment.violations.len(), 1);
         assert_eq!(judgment.violations[0].parties, [1, 2]);
@@ -573,12 +565,8 @@ mod tests {
         let keys = [LockKey::new("key").unwrap()];
         let events = acquired(1, 10, 1);
         let recovers = |healed| {
-            let judgment = judge(
-                BackendKind::Redis,
-                &keys,
-                &events,
-                &[struck("split", 1, healed)],
-            );
+            let faults = [struck("split", 1, healed)];
+            let judgment = judge(BackendKind::Redis, &keys, &events, &faults);
             (judgment.violations.len(), judgment.recovery)
         };
         assert_eq!(recovers(7), (0, Duration::from_secs(3)));

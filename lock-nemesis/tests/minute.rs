@@ -9,13 +9,9 @@ fn survives(backend: &str) {
         .args([backend, "--minutes", "1", "--seed", &seed])
         .output()
         .expect("the nemesis starts");
-    assert!(
-        nemesis.status.success(),
-        "{}: {}{}",
-        nemesis.status,
-        String::from_utf8_lossy(&nemesis.stdout),
-        String::from_utf8_lossy(&nemesis.stderr)
-    );
+    let output = [nemesis.stdout, nemesis.stderr].concat();
+    let output = String::from_utf8_lossy(&output);
+    assert!(nemesis.status.success(), "{}: {output}", nemesis.status);
 }
 
 const SEED: &str = "1";

@@ -24,20 +24,12 @@ fn acquisition(attempt: u64) -> impl Strategy<Value = Story> {
             let (from, until) = (asks + waits, asks + waits + lasts);
             let ends = from + uses;
             let story = Story::default().asks(asks, attempt, access);
-            let refused = What::Refused {
-                error: "Contended".to_owned(),
-            };
+            let error = "Contended".to_owned();
             let held = story.clone().granted(from, attempt, token, until);
             match end {
-                0 => story.tell(from, attempt, refused),
+                0 => story.tell(from, attempt, What::Refused { error }),
                 1 => held.loses(ends, attempt, if clean { "expired" } else { "stolen" }),
-                2 => held.tell(
-                    ends,
-                    attempt,
-                    What::Held {
-                        until: Some(until + 10),
-                    },
-                ),
+                2 => held.seen(ends, attempt, Some(until + 10)),
                 _ => held
                     .tell(ends, attempt, What::Releasing { held: ends < until })
                     .tell(ends + 1, attempt, What::Released { clean: Some(clean) }),
@@ -62,13 +54,10 @@ fn history() -> impl Strategy<Value = Story> {
 
 /// What both judges say of a history, with a max_idle that random histories try.
 fn both(story: &Story) -> (Vec<naive::Finding>, Vec<naive::Finding>) {
-    let verdict = strict()
-        .with_max_idle(Duration::from_nanos(15))
-        .check(&story.0);
-    let quick = verdict
-        .violations
-        .iter()
-        .map(|(_, what)| naive::kind_and_culprit(what));
+    let checker = strict().with_max_idle(Duration::from_nanos(15));
+    let verdict = checker.check(&story.0);
+    let quick = verdict.violations.iter();
+    let quick = quick.map(|(_, what)| naive::kind_and_culprit(what));
     let (mut quick, mut slow) = (quick.collect::<Vec<_>>(), naive::judge(&story.0, 5, 15));
     quick.sort_unstable();
     slow.sort_unstable();
