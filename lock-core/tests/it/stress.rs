@@ -53,11 +53,8 @@ fn stress(witness: Witness) {
 
 fn number(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
-    Some(
-        value
-            .parse()
-            .unwrap_or_else(|_| panic!("{variable} is no number: {value}")),
-    )
+    let number = value.parse();
+    Some(number.unwrap_or_else(|_| panic!("{variable} is no number: {value}")))
 }
 
 async fn run(seed: u64, operations: u64, witness: Arc<Witness>) {
@@ -289,11 +286,8 @@ impl Worker {
         let Some(both) = self.granted(served) else {
             return;
         };
-        let inside: Vec<_> = both
-            .guards()
-            .iter()
-            .map(|guard| self.witness.enter(guard))
-            .collect();
+        let inside = both.guards().iter().map(|guard| self.witness.enter(guard));
+        let inside: Vec<_> = inside.collect();
         self.linger().await;
         drop(inside);
         self.end_both(both).await;

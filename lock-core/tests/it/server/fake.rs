@@ -17,10 +17,7 @@ use crate::support::key;
 
 /// A client of the service.
 #[derive(Clone, Debug)]
-pub(crate) struct Fake {
-    server: Arc<Server>,
-    engine: Engine,
-}
+pub(crate) struct Fake(Arc<Server>);
 
 #[derive(Debug)]
 struct Server {
@@ -92,14 +89,8 @@ impl Fake {
     }
 
     pub(crate) fn with_engine(engine: Engine) -> Self {
-        let server = Server {
-            engine: engine.clone(),
-            state: Mutex::default(),
-        };
-        Self {
-            server: Arc::new(server),
-            engine,
-        }
+        let state = Mutex::default();
+        Self(Arc::new(Server { engine, state }))
     }
 
     /// The service, and the queue of one of its clients.
@@ -109,14 +100,17 @@ impl Fake {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.server.state()
+        self.0.state()
     }
 
     /// Arms the undoing of an acquisition that was never sent.
     pub(crate) fn pending(&self, ttl: Duration) -> PendingRelease {
-        let (server, id) = (Arc::clone(&self.server), self.engine.lease_id());
-        let lease = Arc::new(FakeLease { server, id });
-        self.engine.pending(&key(), lease, ttl)
+        self.0.engine.pending(&key(), self.lease(), ttl)
+    }
+
+    fn lease(&self) -> Arc<FakeLease> {
+        let (server, id) = (Arc::clone(&self.0), self.0.engine.lease_id());
+        Arc::new(FakeLease { server, id })
     }
 
     pub(crate) fn releases(&self) -> usize {
@@ -139,7 +133,7 @@ impl Fake {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.engine.now()
+        self.0.engine.now()
     }
 
     pub(crate) fn is_taken(&self) -> bool {
@@ -225,12 +219,10 @@ impl DistributedLock for Fake {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities().check(request)?;
-        let id = self.engine.lease_id();
-        let server = Arc::clone(&self.server);
-        let lease = Arc::new(FakeLease { server, id });
-        let known = Arc::downgrade(&lease);
-        let pending = self.engine.pending(request.key(), lease, request.ttl());
-        self.server.arrive(Call::Acquire).await;
+        let lease = self.lease();
+        let (id, known) = (lease.id, Arc::downgrade(&lease));
+        let pending = self.0.engine.pending(request.key(), lease, request.ttl());
+        self.0.arrive(Call::Acquire).await;
         while self.is_taken() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -255,7 +247,7 @@ impl DistributedLock for Fake {
     }
 
     async fn shutdown(&self, within: Duration) -> bool {
-        self.engine.drain(within).await
+        self.0.engine.drain(within).await
     }
 }
 
