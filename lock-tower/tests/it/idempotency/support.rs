@@ -126,24 +126,19 @@ impl ResponseStore for Store {
                 if !left.is_multiple_of(2) {
                     self.kept.put(key, response, token, retention).await?;
                 }
-                Err(StoreError::new("the answer is away"))
+                return Err(StoreError::new("the answer is away"));
             }
-            StoreFault::RefusesPuts => Ok(Put::Refused),
+            StoreFault::RefusesPuts => return Ok(Put::Refused),
             StoreFault::SilentPut => {
                 self.set(StoreFault::None);
                 std::future::pending().await
             }
-            StoreFault::SlowPuts(time) => {
-                tokio::time::sleep(time).await;
-                self.kept.put(key, response, token, retention).await
-            }
-            StoreFault::Unwritable => Err(StoreError::new("the store is down")),
-            StoreFault::WaitingPuts => {
-                self.gate.notified().await;
-                self.kept.put(key, response, token, retention).await
-            }
-            _ => self.kept.put(key, response, token, retention).await,
+            StoreFault::SlowPuts(time) => tokio::time::sleep(time).await,
+            StoreFault::Unwritable => return Err(StoreError::new("the store is down")),
+            StoreFault::WaitingPuts => self.gate.notified().await,
+            _ => {}
         }
+        self.kept.put(key, response, token, retention).await
     }
 }
 
