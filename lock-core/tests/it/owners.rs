@@ -22,21 +22,14 @@ async fn requests_of_one_owner_enter_together_wherever_they_stand_in_line() {
         } else {
             store.lock("k").await.unwrap()
         };
-        let owner = Owner::new();
-        let mut tasks = Vec::new();
-        for owner in [Some(&owner), None, Some(&owner)] {
-            let (locks, owner) = (locks.clone(), owner.cloned());
-            tasks.push(tokio::spawn(async move {
-                let request = locks.request("k");
-                let request = match owner {
-                    Some(owner) => request.owner(&owner),
-                    None => request,
-                };
-                request.acquire().await.unwrap()
-            }));
-            settle().await;
-        }
-        let [first, other, second] = <[_; 3]>::try_from(tasks).expect("three tasks");
+        let plain = AcquireRequest::new(key());
+        let owned = plain.clone().with_owner(Owner::new());
+        let first = start(&locks, owned.clone());
+        settle().await;
+        let other = start(&locks, plain);
+        settle().await;
+        let second = start(&locks, owned);
+        settle().await;
         drop(held);
         let (first, second) = (first.await.unwrap(), second.await.unwrap());
         assert_eq!(first.fencing_token(), second.fencing_token());
