@@ -44,37 +44,22 @@ fn no_key(error: KeyError) -> KeyLockLayer {
 
 #[tokio::test]
 async fn each_reason_says_what_happened_and_whether_to_come_back() {
+    use Reason::*;
     for (reason, status, name) in [
-        (Reason::BodyTooLarge, 413, "idempotency-body-too-large"),
-        (Reason::BodyUnreadable, 400, "idempotency-body-unreadable"),
-        (Reason::Busy, 409, "lock-busy"),
-        (
-            Reason::IdempotencyKeyInvalid,
-            400,
-            "idempotency-key-invalid",
-        ),
-        (
-            Reason::IdempotencyKeyMissing,
-            400,
-            "idempotency-key-missing",
-        ),
-        (Reason::IdempotencyKeyReused, 422, "idempotency-key-reused"),
-        (Reason::InvalidKey, 400, "lock-key"),
-        (Reason::Lost, 503, "lock-lost"),
-        (Reason::Misconfigured, 500, "lock-misconfigured"),
-        (Reason::QueueFull, 429, "lock-queue-full"),
-        (
-            Reason::ResponseNotKept,
-            409,
-            "idempotency-response-not-kept",
-        ),
-        (
-            Reason::StoreUnavailable,
-            503,
-            "idempotency-store-unavailable",
-        ),
-        (Reason::TimedOut, 409, "lock-timeout"),
-        (Reason::Unavailable, 503, "lock-unavailable"),
+        (BodyTooLarge, 413, "idempotency-body-too-large"),
+        (BodyUnreadable, 400, "idempotency-body-unreadable"),
+        (Busy, 409, "lock-busy"),
+        (IdempotencyKeyInvalid, 400, "idempotency-key-invalid"),
+        (IdempotencyKeyMissing, 400, "idempotency-key-missing"),
+        (IdempotencyKeyReused, 422, "idempotency-key-reused"),
+        (InvalidKey, 400, "lock-key"),
+        (Lost, 503, "lock-lost"),
+        (Misconfigured, 500, "lock-misconfigured"),
+        (QueueFull, 429, "lock-queue-full"),
+        (ResponseNotKept, 409, "idempotency-response-not-kept"),
+        (StoreUnavailable, 503, "idempotency-store-unavailable"),
+        (TimedOut, 409, "lock-timeout"),
+        (Unavailable, 503, "lock-unavailable"),
     ] {
         let rejection = Rejection::new(reason).with_retry_after(Duration::from_millis(2100));
         let said = answer(&ProblemDetails::new(), &rejection).await;
@@ -82,10 +67,10 @@ async fn each_reason_says_what_happened_and_whether_to_come_back() {
         assert_eq!(problem["type"], format!("urn:polylock:{name}"));
         assert_eq!(problem["title"], reason.to_string());
         assert_eq!(said.header("cache-control"), Some("no-store"));
-        let later = (reason != Reason::Lost).then_some("3");
+        let later = (reason != Lost).then_some("3");
         assert_eq!(said.header("retry-after"), later, "{name}");
     }
-    let busy = answer(&ProblemDetails::new(), &Rejection::new(Reason::Busy)).await;
+    let busy = answer(&ProblemDetails::new(), &Rejection::new(Busy)).await;
     assert_eq!(busy.header("retry-after"), None);
     let document = json!({
         "type": "urn:polylock:lock-busy",
@@ -150,26 +135,19 @@ async fn each_situation_has_its_reason_and_no_answer_names_the_key() {
 #[tokio::test]
 async fn status_type_format_and_all_of_an_answer_can_be_set() {
     let busy = Rejection::new(Reason::Busy).with_retry_after(Duration::from_secs(1));
-    let locked = ProblemDetails::new()
-        .with_busy_status(StatusCode::LOCKED)
-        .with_type_base("https://errors.example/");
-    let problem = answer(&locked, &busy)
-        .await
-        .assert_refused(423, "lock-busy");
+    let locked = ProblemDetails::new().with_busy_status(StatusCode::LOCKED);
+    let locked = locked.with_type_base("https://errors.example/");
+    let said = answer(&locked, &busy).await;
+    let problem = said.assert_refused(423, "lock-busy");
     assert_eq!(problem["type"], "https://errors.example/lock-busy");
     for (reason, status) in [(Reason::TimedOut, 423), (Reason::QueueFull, 429)] {
         let said = answer(&locked, &Rejection::new(reason)).await;
         assert_eq!(said.status, status);
     }
     let busy = busy.with_detail("come back");
-    for (format, content_type, body) in [
-        (
-            Format::Text,
-            Some("text/plain; charset=utf-8"),
-            "the lock is held: come back\n",
-        ),
-        (Format::Empty, None, ""),
-    ] {
+    let (text, body) = ("text/plain; charset=utf-8", "the lock is held: come back\n");
+    let rows = [(Format::Text, Some(text), body), (Format::Empty, None, "")];
+    for (format, content_type, body) in rows {
         let said = answer(&ProblemDetails::new().with_format(format), &busy).await;
         assert_eq!((said.status, &said.body[..]), (409, body));
         assert_eq!(said.header("content-type"), content_type);

@@ -14,9 +14,8 @@ async fn status(scene: &Scene, then: SafeMethods, method: Method) -> u16 {
     let inner = tower::service_fn(|_: http::Request<String>| async {
         Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
     });
-    send(&service.layer(inner), request(method, "/a"))
-        .await
-        .status
+    let said = send(&service.layer(inner), request(method, "/a")).await;
+    said.status
 }
 
 #[tokio::test(start_paused = true)]
