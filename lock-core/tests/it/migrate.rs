@@ -6,18 +6,16 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 
 use polylock_core::admin::LockAdmin;
-use polylock_core::engine::{Engine, OsEntropy, Spawn, Task, VirtualClock};
+use polylock_core::engine::VirtualClock;
 use polylock_core::layers::{EventKind, Migrate, Observe};
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason, Owner, Renewal, Wait};
-use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 
 use super::server::fake::Fake;
 use super::support::{
-    assert_waits, drop_after_a_poll, in_time, is_free, key, memory, millis, on_event, secs, settle,
-    suspendable,
+    ProcessRuntime, assert_waits, drop_after_a_poll, engine_on, in_time, is_free, key, memory,
+    millis, on_event, secs, settle, suspendable,
 };
 
 /// Two stores, and processes that use one of them or both.
@@ -183,46 +181,11 @@ async fn a_min_hold_is_refused_after_the_first_guard_of_the_owner_too() {
     assert!(!old.is_taken() && is_free(&new).await);
 }
 
-/// The runtime of a process, whose tasks end with it.
-#[derive(Debug)]
-struct ProcessRuntime {
-    runtime: Handle,
-    tasks: Mutex<Vec<AbortHandle>>,
-}
-
-impl ProcessRuntime {
-    fn end(&self) {
-        for task in self.tasks.lock().expect("nothing panics").drain(..) {
-            task.abort();
-        }
-    }
-}
-
-impl Spawn for ProcessRuntime {
-    fn spawn(&self, task: Task) {
-        let task = self.runtime.spawn(task).abort_handle();
-        self.tasks.lock().expect("nothing panics").push(task);
-    }
-
-    fn enter(&self, poll: &mut dyn FnMut()) {
-        let _context = self.runtime.enter();
-        poll();
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn min_hold_keeps_both_although_the_process_ends_after_the_release() {
     let stores = Move::new();
-    let process = Arc::new(ProcessRuntime {
-        runtime: Handle::current(),
-        tasks: Mutex::default(),
-    });
-    let engine = Engine::with(
-        "memory",
-        Arc::clone(&stores.clock) as _,
-        Arc::new(OsEntropy::default()),
-        Arc::clone(&process) as _,
-    );
+    let process = ProcessRuntime::new();
+    let engine = engine_on(&stores.clock, &process);
     let [old, new] = [&stores.old, &stores.new].map(|store| store.client_with(engine.clone()));
     let both = Migrate::new(Arc::new(old), Arc::new(new));
     let request = both.request("k").ttl(secs(10)).min_hold(secs(60));

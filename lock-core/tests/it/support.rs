@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock_core::admin::LockAdmin;
-use polylock_core::engine::{Clock, Engine, Moment, OnRuntime, OsEntropy, VirtualClock};
+use polylock_core::engine::{
+    Clock, Engine, Moment, OnRuntime, OsEntropy, Spawn, Task, VirtualClock,
+};
 use polylock_core::layers::{Event, EventKind, LocalQueue, Observe, Observer};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, DistributedLockExt as _, LockGuard, LockKey,
     Result,
 };
-use tokio::task::JoinHandle;
+use tokio::runtime::Handle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 /// Longest time that a test waits for what has to happen, virtual or real.
@@ -55,13 +58,69 @@ pub(crate) fn suspendable() -> (Engine, Arc<VirtualClock>) {
 
 /// An engine of the current runtime with a clock of the test's.
 pub(crate) fn engine<C: Clock>(clock: &Arc<C>) -> Engine {
-    let (entropy, spawn) = (OsEntropy::default(), OnRuntime::current());
-    Engine::with(
-        "memory",
-        Arc::clone(clock) as _,
-        Arc::new(entropy),
-        Arc::new(spawn),
-    )
+    engine_on(clock, &Arc::new(OnRuntime::current()))
+}
+
+/// The same with a runtime of the test's.
+pub(crate) fn engine_on<C: Clock, S: Spawn>(clock: &Arc<C>, spawn: &Arc<S>) -> Engine {
+    let (clock, spawn) = (Arc::clone(clock) as _, Arc::clone(spawn) as _);
+    Engine::with("memory", clock, Arc::new(OsEntropy::default()), spawn)
+}
+
+/// The runtime of a process that is slow to begin tasks, or whose tasks end with it.
+pub(crate) struct ProcessRuntime {
+    runtime: Handle,
+    held_back: Mutex<Option<Vec<Task>>>,
+    begun: Mutex<Vec<AbortHandle>>,
+}
+
+impl ProcessRuntime {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            runtime: Handle::current(),
+            held_back: Mutex::default(),
+            begun: Mutex::default(),
+        })
+    }
+
+    /// Begins no task from here on.
+    pub(crate) fn hold_back(&self) {
+        *self.held_back.lock().expect("nothing panics") = Some(Vec::new());
+    }
+
+    /// The tasks that were held back; later ones are not.
+    pub(crate) fn take(&self) -> Vec<Task> {
+        let held_back = self.held_back.lock().expect("nothing panics").take();
+        held_back.expect("tasks are held back")
+    }
+
+    pub(crate) fn end(&self) {
+        for task in self.begun.lock().expect("nothing panics").drain(..) {
+            task.abort();
+        }
+    }
+}
+
+impl Spawn for ProcessRuntime {
+    fn spawn(&self, task: Task) {
+        if let Some(held_back) = &mut *self.held_back.lock().expect("nothing panics") {
+            held_back.push(task);
+            return;
+        }
+        let task = self.runtime.spawn(task).abort_handle();
+        self.begun.lock().expect("nothing panics").push(task);
+    }
+
+    fn enter(&self, poll: &mut dyn FnMut()) {
+        let _context = self.runtime.enter();
+        poll();
+    }
+}
+
+impl fmt::Debug for ProcessRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProcessRuntime")
+    }
 }
 
 type Interrupt = Box<dyn FnOnce(&VirtualClock) + Send>;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use polylock_core::AcquireRequest;
-use polylock_core::engine::{Engine, OsEntropy, Spawn as _, VirtualClock};
+use polylock_core::engine::{Spawn as _, VirtualClock};
 use polylock_core::layers::{Event, LocalQueue, Observe, Observer};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
@@ -13,8 +13,10 @@ use tokio::task::JoinHandle;
 
 use super::fake::{Call, Fake};
 use super::lost;
-use super::renew_for::SlowRuntime;
-use crate::support::{assert_waits, in_time, key, memory, secs, settle, suspendable, try_start};
+use crate::support::{
+    ProcessRuntime, assert_waits, engine_on, in_time, key, memory, secs, settle, suspendable,
+    try_start,
+};
 
 fn start(locks: &LocalQueue) -> JoinHandle<LockGuard> {
     crate::support::start(locks, AcquireRequest::new(key()))
@@ -187,24 +189,18 @@ async fn a_destructor_that_panics_in_the_scheduler_ends_no_renewals() {
 
 #[tokio::test(start_paused = true)]
 async fn a_destructor_that_panics_before_a_renewal_costs_the_others_none() {
-    let (clock, spawn) = (Arc::new(VirtualClock::new()), Arc::new(SlowRuntime::new()));
-    let engine = Engine::with(
-        "memory",
-        Arc::clone(&clock) as _,
-        Arc::new(OsEntropy::default()),
-        Arc::clone(&spawn) as _,
-    );
-    let locks = Memory::with_engine(engine);
+    let (clock, process) = (Arc::new(VirtualClock::new()), ProcessRuntime::new());
+    let locks = Memory::with_engine(engine_on(&clock, &process));
     let kept = locks.lock("kept").await.unwrap();
     let breaking = breaking(&locks, "breaking").await;
     settle().await;
-    spawn.hold_back();
+    process.hold_back();
     clock.suspend(secs(11));
     tokio::time::sleep(secs(2)).await;
-    let late = spawn.take();
+    let late = process.take();
     assert_eq!(late.len(), 1, "both renewals travel together");
     drop(breaking);
-    late.into_iter().for_each(|task| spawn.spawn(task));
+    late.into_iter().for_each(|task| process.spawn(task));
     tokio::time::sleep(secs(100)).await;
     assert!(kept.is_held());
 }

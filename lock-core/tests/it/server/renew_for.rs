@@ -1,10 +1,9 @@
 //! One extension of a lease, beside the renewals that go on.
 
-use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use polylock_core::blocking::{BlockingLock, block_on};
-use polylock_core::engine::{Engine, OnRuntime, OsEntropy, Spawn, Task, VirtualClock};
+use polylock_core::engine::{Spawn as _, VirtualClock};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason};
@@ -13,7 +12,8 @@ use tokio::time::Instant;
 use super::fake::{Call, Fake};
 use super::{lost, session};
 use crate::support::{
-    drop_after_a_poll, in_time, key, left, manual, memory, millis, plan_all, secs, settle, start,
+    ProcessRuntime, drop_after_a_poll, engine_on, in_time, key, left, manual, memory, millis,
+    plan_all, secs, settle, start,
 };
 
 #[tokio::test(start_paused = true)]
@@ -239,73 +239,23 @@ async fn a_scheduled_renewal_that_is_late_does_not_outlast_the_min_hold() {
 async fn no_renewal_is_sent_after_the_release() {
     // A renewal of this ttl may take 2 s.
     for late_by in [secs(0), secs(3)] {
-        let spawn = Arc::new(SlowRuntime::new());
-        let locks = Fake::with_engine(Engine::with(
-            "fake",
-            Arc::new(VirtualClock::new()),
-            Arc::new(OsEntropy::default()),
-            Arc::clone(&spawn) as _,
-        ));
+        let (clock, process) = (Arc::new(VirtualClock::new()), ProcessRuntime::new());
+        let locks = Fake::with_engine(engine_on(&clock, &process));
         let request = locks.request("k").ttl(secs(60)).min_hold(secs(10));
         let guard = request.acquire().await.expect("it is free");
         settle().await;
-        spawn.hold_back();
+        process.hold_back();
         locks.control().check();
         settle().await;
-        let late = spawn.take();
+        let late = process.take();
         assert_eq!(late.len(), 1, "the renewal that is due");
         guard.release().await.expect("it is held");
         tokio::time::sleep(late_by).await;
-        late.into_iter().for_each(|task| spawn.spawn(task));
+        late.into_iter().for_each(|task| process.spawn(task));
         tokio::time::sleep(secs(9) - late_by).await;
         assert!(locks.is_taken());
         tokio::time::sleep(secs(2)).await;
         assert!(!locks.is_taken(), "late by {late_by:?}");
-    }
-}
-
-/// The runtime of the test, which is slow to begin tasks.
-pub(super) struct SlowRuntime {
-    runtime: OnRuntime,
-    held_back: Mutex<Option<Vec<Task>>>,
-}
-
-impl SlowRuntime {
-    pub(super) fn new() -> Self {
-        Self {
-            runtime: OnRuntime::current(),
-            held_back: Mutex::default(),
-        }
-    }
-
-    /// Begins no task from here on.
-    pub(super) fn hold_back(&self) {
-        *self.held_back.lock().expect("nothing panics") = Some(Vec::new());
-    }
-
-    /// The tasks that were held back; later ones are not.
-    pub(super) fn take(&self) -> Vec<Task> {
-        let held_back = self.held_back.lock().expect("nothing panics").take();
-        held_back.expect("tasks are held back")
-    }
-}
-
-impl Spawn for SlowRuntime {
-    fn spawn(&self, task: Task) {
-        match &mut *self.held_back.lock().expect("nothing panics") {
-            Some(held_back) => held_back.push(task),
-            None => self.runtime.spawn(task),
-        }
-    }
-
-    fn enter(&self, poll: &mut dyn FnMut()) {
-        self.runtime.enter(poll);
-    }
-}
-
-impl fmt::Debug for SlowRuntime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SlowRuntime")
     }
 }
 
