@@ -49,6 +49,15 @@ impl Move {
     async fn is_free(&self) -> (bool, bool) {
         (is_free(&self.old).await, is_free(&self.new).await)
     }
+
+    /// Asserts that both locks are kept for a min hold of 60 s that has just begun, and no longer.
+    async fn assert_kept_for_a_minute(&self, what: &str) {
+        tokio::time::sleep(secs(59)).await;
+        assert_eq!(self.is_free().await, (false, false), "{what}");
+        tokio::time::sleep(secs(2)).await;
+        settle().await;
+        assert_eq!(self.is_free().await, (true, true), "{what}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,8 +89,7 @@ async fn is_lost_when_either_is_and_gives_the_other_back() {
         let guard = stores.both().lock("k").await.unwrap();
         let store = stores.store(broken);
         let lost = guard.lost();
-        let admin = store.admin().unwrap();
-        admin.break_lock(&key(), "test").await.unwrap();
+        store.break_lock(&key(), "test").await.unwrap();
         assert!(!guard.is_held(), "{broken}");
         assert_eq!(lost.await, LostReason::Broken, "{broken}");
         // The holder may be stuck: the other lock is released before it drops its guard.
@@ -192,10 +200,7 @@ async fn min_hold_keeps_both_although_the_process_ends_after_the_release() {
     let guard = request.acquire().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Clean);
     process.end();
-    tokio::time::sleep(secs(59)).await;
-    assert_eq!(stores.is_free().await, (false, false));
-    tokio::time::sleep(secs(2)).await;
-    assert_eq!(stores.is_free().await, (true, true));
+    stores.assert_kept_for_a_minute("without its process").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,11 +323,9 @@ async fn min_hold_keeps_both_whoever_renews_them() {
         let both = stores.both();
         let guard = both.acquire(&request).await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Clean);
-        tokio::time::sleep(secs(59)).await;
-        assert_eq!(stores.is_free().await, (false, false), "{renewal:?}");
-        tokio::time::sleep(secs(2)).await;
-        settle().await;
-        assert_eq!(stores.is_free().await, (true, true), "{renewal:?}");
+        stores
+            .assert_kept_for_a_minute(&format!("{renewal:?}"))
+            .await;
     }
 }
 
@@ -354,11 +357,7 @@ async fn min_hold_keeps_both_although_another_request_of_the_owner_ends_last() {
         let guard = first.await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Clean);
         drop(second);
-        tokio::time::sleep(secs(59)).await;
-        assert_eq!(stores.is_free().await, (false, false), "{blocked}");
-        tokio::time::sleep(secs(2)).await;
-        settle().await;
-        assert_eq!(stores.is_free().await, (true, true), "{blocked}");
+        stores.assert_kept_for_a_minute(blocked).await;
     }
 }
 
@@ -420,8 +419,7 @@ async fn a_waiter_for_the_new_lock_that_loses_the_old_one_is_notified() {
     let blocker = stores.new.client().lock("k").await.unwrap();
     let breaks = async {
         tokio::time::sleep(secs(1)).await;
-        let admin = stores.old.admin().unwrap();
-        admin.break_lock(&key(), "test").await.unwrap();
+        stores.old.break_lock(&key(), "test").await.unwrap();
     };
     let (acquired, ()) = tokio::join!(both.lock("k"), breaks);
     let error = acquired.unwrap_err();
