@@ -135,6 +135,8 @@ impl Witness {
 
     /// A run in which nothing went wrong shows nothing.
     fn assert_awake(&self) {
+        let broken = self.broken.load(Ordering::Relaxed);
+        assert_eq!(broken > 0, self.breaking, "{broken} locks were broken");
         let counted = [
             ("granted", &self.granted),
             ("contended", &self.contended),
