@@ -6,28 +6,23 @@ use std::time::Duration;
 
 use polylock_core::AcquireRequest;
 use polylock_core::engine::{Spawn as _, VirtualClock};
-use polylock_core::layers::{Event, LocalQueue, Observe, Observer};
+use polylock_core::layers::{Event, Observe, Observer};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
-use tokio::task::JoinHandle;
 
 use super::fake::{Call, Fake};
 use super::lost;
 use crate::support::{
-    ProcessRuntime, assert_waits, engine_on, in_time, key, memory, secs, settle, suspendable,
-    try_start,
+    ProcessRuntime, assert_waits, engine_on, in_time, key, memory, secs, settle, start,
+    suspendable, try_start,
 };
-
-fn start(locks: &LocalQueue) -> JoinHandle<LockGuard> {
-    crate::support::start(locks, AcquireRequest::new(key()))
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_hand_over_that_panics_leaves_the_seat() {
     for awaited in [true, false] {
         let (server, locks) = Fake::new().queued();
         let first = locks.lock("k").await.unwrap();
-        let [second, third] = [start(&locks), start(&locks)];
+        let [second, third] = [(); 2].map(|()| start(&locks, AcquireRequest::new(key())));
         tokio::task::yield_now().await;
         server.state().panics_in = Some(Call::HandOver);
         if awaited {
@@ -45,7 +40,7 @@ async fn an_attempt_that_panics_is_not_inherited() {
     let (server, locks) = Fake::new().queued();
     server.state().panics_in = Some(Call::Acquire);
     server.state().delay = secs(1);
-    let [first, second] = [start(&locks), start(&locks)];
+    let [first, second] = [(); 2].map(|()| start(&locks, AcquireRequest::new(key())));
     assert!(first.await.unwrap_err().is_panic(), "as without the queue");
     assert!(second.await.unwrap().is_held());
 }
@@ -81,7 +76,7 @@ async fn a_lease_that_panics_when_it_is_inherited_is_released() {
     let held = server.lock("k").await.unwrap();
     let wait = Wait::AtMost(secs(1));
     let brief = try_start(&locks, AcquireRequest::new(key()).with_wait(wait));
-    let next = start(&locks);
+    let next = start(&locks, AcquireRequest::new(key()));
     brief.await.unwrap().unwrap_err();
     // The first call is for the grant, and the second one for the heir.
     server.state().panics_in = Some(Call::Attach);
