@@ -373,6 +373,7 @@ async fn a_lease_that_expired_here_is_released_before_it_expires_there() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pushed_grant_is_over_here_before_it_is_over_there() {
+    let mut interrupted = 0;
     for read in 1..20 {
         let clock = InterruptedClock::new();
         let store = Memory::with_engine(engine(&clock));
@@ -384,7 +385,7 @@ async fn a_pushed_grant_is_over_here_before_it_is_over_there() {
         settle().await;
         clock.suspend_at(read);
         drop(held);
-        clock.go_on();
+        interrupted += usize::from(clock.go_on());
         let guard = waiter.await.unwrap().unwrap();
         let here = guard.valid_until().unwrap() - Instant::now();
         let info = store.inspect(&key()).await.unwrap().expect("it is held");
@@ -394,10 +395,12 @@ async fn a_pushed_grant_is_over_here_before_it_is_over_there() {
             "read {read}: {here:?} left here, {there:?} in the store"
         );
     }
+    assert!(interrupted > 0, "the grant reads no clock");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_min_hold_that_ends_during_the_release_asks_for_no_empty_lease() {
+    let mut interrupted = 0;
     for read in 1..20 {
         let clock = InterruptedClock::new();
         let locks = Fake::with_engine(engine(&clock));
@@ -406,11 +409,12 @@ async fn a_min_hold_that_ends_during_the_release_asks_for_no_empty_lease() {
         settle().await;
         clock.suspend_at(read);
         drop(guard);
-        clock.go_on();
+        interrupted += usize::from(clock.go_on());
         let ttls = locks.state().ttls.clone();
         assert!(
             !ttls.contains(&Duration::ZERO),
             "read {read}: a lease of no time was asked for: {ttls:?}"
         );
     }
+    assert!(interrupted > 0, "the release reads no clock");
 }

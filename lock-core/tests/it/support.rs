@@ -152,9 +152,10 @@ impl InterruptedClock {
         self.interrupt_at(read, |clock| clock.suspend(secs(20)));
     }
 
-    /// Interrupts no read any more.
-    pub(crate) fn go_on(&self) {
-        let _interrupt = self.interrupt.lock().expect("nothing panics").take();
+    /// Interrupts no read any more; whether one was interrupted.
+    pub(crate) fn go_on(&self) -> bool {
+        let interrupt = self.interrupt.lock().expect("nothing panics").take();
+        interrupt.is_none()
     }
 }
 

@@ -312,6 +312,7 @@ async fn a_hand_over_ends_although_the_release_is_not_polled() {
         drop_after_a_poll(&mut release).await;
         let next = in_time("the grant to the waiter", next).await.unwrap();
         assert!(next.is_held());
+        assert_eq!(server.state().panics_in, None, "it has panicked");
         assert_eq!(release.await.unwrap(), Released::Clean);
     }
 }

@@ -32,6 +32,7 @@ async fn a_hand_over_that_panics_leaves_the_seat() {
         }
         drop(second.await.unwrap());
         drop(third.await.unwrap());
+        assert_eq!(server.state().panics_in, None, "it has panicked");
     }
 }
 

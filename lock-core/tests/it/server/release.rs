@@ -10,7 +10,7 @@ use polylock_core::prelude::*;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
-use super::fake::Fake;
+use super::fake::{Call, Fake};
 use crate::support::{Log, drop_after_a_poll, memory, millis, secs};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -75,6 +75,7 @@ async fn a_renewal_that_is_under_way_at_the_release_does_not_cut_the_min_hold() 
     let guard = request.acquire().await.unwrap();
     locks.state().delay = millis(500);
     tokio::time::sleep(millis(3_400)).await;
+    assert_eq!(locks.state().sent.last(), Some(&Call::Renew));
     assert_eq!(locks.state().renewals, 0, "it is on its way");
     locks.state().delay = Duration::ZERO;
     guard.release().await.unwrap();
