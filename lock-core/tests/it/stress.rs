@@ -10,10 +10,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -21,6 +19,9 @@ use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, MultiGuard, Owner, Renewal};
+use tokio::task::yield_now;
+
+use super::support::poll_times;
 
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 const TASKS: u64 = 64;
@@ -245,7 +246,7 @@ impl Worker {
     async fn give_up_after_polls(&mut self, key: &'static str) {
         let polls = self.rng.usize(..6);
         let request = self.request(key);
-        let served = poll_times(self.locks.acquire(&request), polls).await;
+        let served = poll_times(self.locks.acquire(&request), polls, yield_now).await;
         self.use_unless_dropped(key, served).await;
     }
 
@@ -254,7 +255,7 @@ impl Worker {
         let task = tokio::spawn(async move { locks.acquire(&request).await });
         match self.rng.bool() {
             true => tokio::time::sleep(self.micros(0..2_000)).await,
-            false => tokio::task::yield_now().await,
+            false => yield_now().await,
         }
         task.abort();
         self.use_unless_dropped(key, task.await.ok()).await;
@@ -334,7 +335,7 @@ impl Worker {
         match self.rng.usize(..4) {
             0 => drop(guard),
             1 => drop(std::thread::spawn(move || drop(guard)).join()),
-            2 => drop(poll_times(guard.release(), 1).await),
+            2 => drop(poll_times(guard.release(), 1, yield_now).await),
             // A disturbed release is followed up in the background.
             _ => drop(guard.release().await),
         }
@@ -354,21 +355,8 @@ impl Worker {
     async fn linger(&mut self) {
         match self.rng.usize(..8) {
             0 => tokio::time::sleep(self.micros(0..1_500)).await,
-            1 | 2 => tokio::task::yield_now().await,
+            1 | 2 => yield_now().await,
             _ => {}
         }
     }
-}
-
-/// Polls at most so often, and drops the future if it is not ready by then.
-async fn poll_times<F: Future>(future: F, polls: usize) -> Option<F::Output> {
-    let mut future = pin!(future);
-    for _ in 0..polls {
-        let polled = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
-        if let Poll::Ready(output) = polled {
-            return Some(output);
-        }
-        tokio::task::yield_now().await;
-    }
-    None
 }

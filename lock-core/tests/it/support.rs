@@ -1,8 +1,8 @@
 use std::fmt;
 use std::panic::Location;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -224,6 +224,23 @@ pub(crate) fn plan_all(store: &Memory, request: Request, fault: Fault) {
     for _ in 0..200 {
         store.faults().plan(request, fault);
     }
+}
+
+/// Polls at most so often, with a pause after each poll, and drops the future if it is not ready by then.
+pub(crate) async fn poll_times<F: Future, P: Future>(
+    future: F,
+    polls: usize,
+    pause: impl Fn() -> P,
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        let polled = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+        if let Poll::Ready(output) = polled {
+            return Some(output);
+        }
+        pause().await;
+    }
+    None
 }
 
 /// Polls a future that takes a round trip once, and drops it.

@@ -1,8 +1,6 @@
 //! Locks that one process acquires and another one finishes, under virtual time.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::SystemTime;
 
 use polylock_core::admin::LockAdmin;
@@ -14,8 +12,8 @@ use tokio::time::Instant;
 
 use super::server::fake::{Call, Fake};
 use super::support::{
-    Log, in_time, is_free, key, left, memory, millis, plan_all, queued, secs, settle, start,
-    suspendable,
+    Log, in_time, is_free, key, left, memory, millis, plan_all, poll_times, queued, secs, settle,
+    start, suspendable,
 };
 
 /// Another client of a store with the ticket of a lock of 30 s.
@@ -217,20 +215,9 @@ async fn an_adoption_that_is_dropped_after_each_poll_leaves_nothing_or_a_ticket(
     for (fault, polls) in faults.into_iter().flat_map(|f| (0..8).map(move |n| (f, n))) {
         let (store, ticket) = ticket().await;
         store.faults().plan(Request::Adopt, fault);
-        let is_adopted = {
-            let mut adopt = pin!(store.adopt(&ticket));
-            let mut cx = Context::from_waker(Waker::noop());
-            let mut is_adopted = false;
-            for _ in 0..polls {
-                if let Poll::Ready(guard) = adopt.as_mut().poll(&mut cx) {
-                    drop(guard.unwrap());
-                    is_adopted = true;
-                    break;
-                }
-                tokio::time::sleep(millis(100)).await;
-            }
-            is_adopted
-        };
+        let pause = || tokio::time::sleep(millis(100));
+        let adopted = poll_times(store.adopt(&ticket), polls, pause).await;
+        let is_adopted = adopted.map(|guard| drop(guard.unwrap())).is_some();
         assert!(store.shutdown(secs(10)).await);
         if !is_free(&store).await {
             assert!(!is_adopted, "{fault:?} after {polls} polls");
