@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::support::{
     Wrapper, drop_after_a_poll, in_time, is_free, key, left, memory, millis, plan_all, queued,
-    secs, settle, start, try_start,
+    secs, settle, start, try_start, until,
 };
 
 /// How many tasks of a process have the lock, for a millisecond each, before a client elsewhere that has
@@ -214,9 +214,7 @@ fn an_attempt_does_not_outlive_its_runtime() {
     let held = second.block_on(store.lock("k")).unwrap();
     let wait = |locks: LocalQueue| async move { locks.lock("k").await.map(drop) };
     drop(first.spawn(wait(locks.clone())));
-    while store.waiters(&key()) == 0 {
-        std::thread::yield_now();
-    }
+    until(|| store.waiters(&key()) > 0);
     let behind = second.spawn(wait(locks));
     // The contender goes with its runtime, and so do the timers of its attempt.
     first.shutdown_background();

@@ -305,6 +305,16 @@ pub(crate) fn in_time<F: IntoFuture>(
     }
 }
 
+/// Waits in real time, and without a runtime.
+#[track_caller]
+pub(crate) fn until(mut happens: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + secs(60);
+    while !happens() {
+        assert!(std::time::Instant::now() < deadline, "it does not happen");
+        std::thread::sleep(millis(1));
+    }
+}
+
 /// A client of a store whose test decides what becomes of each request.
 pub(crate) struct Wrapper<F> {
     inner: Arc<Memory>,

@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use polylock_core::AcquireRequest;
 use polylock_core::engine::{Spawn as _, VirtualClock};
@@ -13,7 +12,7 @@ use polylock_core::prelude::*;
 use super::fake::{Call, Fake};
 use super::lost;
 use crate::support::{
-    ProcessRuntime, assert_waits, engine_on, in_time, key, memory, secs, settle, start,
+    ProcessRuntime, assert_waits, engine_on, in_time, key, memory, millis, secs, settle, start,
     suspendable, try_start,
 };
 
@@ -230,9 +229,12 @@ async fn destructors_that_panic_after_a_renewal_end_nothing() {
     let breaking = [breaking(&locks, "a").await, breaking(&locks, "b").await];
     let late = Fault::LateReply(secs(1));
     locks.faults().plan(Request::Renew, late);
-    while locks.faults().pending() > 0 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let renewing = async {
+        while locks.faults().pending() > 0 {
+            tokio::time::sleep(millis(100)).await;
+        }
+    };
+    in_time("the renewal", renewing).await;
     // The renewal under way has the last references.
     drop(breaking);
     tokio::time::sleep(secs(100)).await;

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
 use super::fake::{Call, Fake};
-use crate::support::{Log, drop_after_a_poll, memory, millis, secs};
+use crate::support::{Log, drop_after_a_poll, memory, millis, secs, until};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -169,13 +169,5 @@ fn a_release_that_moves_to_another_runtime_does_not_hide_a_loss() {
             true => assert!(released.unwrap_err().is_outcome_unknown()),
         }
         assert_eq!(fake.releases(), 2, "lost: {is_lost}");
-    }
-}
-
-fn until(mut happens: impl FnMut() -> bool) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(60);
-    while !happens() {
-        assert!(std::time::Instant::now() < deadline, "it does not happen");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
