@@ -291,12 +291,8 @@ mod tests {
 
     #[test]
     fn is_one_line_of_text() {
-        let ticket = ticket(
-            "redis",
-            "orders/42 &",
-            [30_000, 1, 1_795_600_800_123, 1_795_600_803_123],
-            Some(17),
-        );
+        let millis = [30_000, 1, 1_795_600_800_123, 1_795_600_803_123];
+        let ticket = ticket("redis", "orders/42 &", millis, Some(17));
         assert_eq!(ticket.to_string(), TEXT);
         assert_eq!(format!("\n {TEXT} \n").parse::<Ticket>().unwrap(), ticket);
         let with_unknown_names = format!("shoe=44&{TEXT}&x");

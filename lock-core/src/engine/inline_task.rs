@@ -157,6 +157,7 @@ mod tests {
     use std::time::Duration;
 
     use tokio::runtime::{Builder, Runtime};
+    use tokio::sync::mpsc::UnboundedSender;
     use tokio::sync::oneshot;
 
     use super::super::Engine;
@@ -167,10 +168,7 @@ mod tests {
     }
 
     /// A task that says on which thread it is polled, each time after the first, and what wakes it.
-    fn task() -> (
-        tokio::sync::mpsc::UnboundedSender<()>,
-        mpsc::Receiver<ThreadId>,
-    ) {
+    fn task() -> (UnboundedSender<()>, mpsc::Receiver<ThreadId>) {
         let (wake, mut woken) = tokio::sync::mpsc::unbounded_channel();
         let (say, polled) = mpsc::channel();
         let task = async move {
@@ -324,7 +322,7 @@ mod tests {
     /// As a guard that is kept in a thread-local variable does.
     #[test]
     fn a_thread_that_is_ending_can_wake() {
-        struct WakesAtTheEnd(tokio::sync::mpsc::UnboundedSender<()>);
+        struct WakesAtTheEnd(UnboundedSender<()>);
         impl Drop for WakesAtTheEnd {
             fn drop(&mut self) {
                 engine().poll_woken(|| self.0.send(())).unwrap();

@@ -117,13 +117,9 @@ struct Connected(Mutex<Option<oneshot::Receiver<LeaseState>>>);
 #[async_trait]
 impl Renewer for Connected {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
-        let reply = self
-            .0
-            .lock()
-            .expect("not poisoned")
-            .take()
-            .expect("one renewal");
-        let state = reply.await.expect("the connection is read");
+        let reply = self.0.lock().expect("not poisoned").take();
+        let state = reply.expect("one renewal").await;
+        let state = state.expect("the connection is read");
         due.iter().map(|_| Ok(state)).collect()
     }
 }
@@ -140,11 +136,8 @@ async fn a_reply_that_waits_in_a_socket_is_not_late() {
         replied.send(LeaseState::Held).unwrap();
     });
     let limit = Duration::from_millis(20);
-    let due = RenewalRequest::new(
-        LockKey::new("k").unwrap(),
-        LeaseId::from_bytes([1; 16]),
-        limit * 10,
-    );
+    let (key, id) = (LockKey::new("k").unwrap(), LeaseId::from_bytes([1; 16]));
+    let due = RenewalRequest::new(key, id, limit * 10);
     let renewer = Connected(Mutex::new(Some(reply)));
     let renewal = tokio::spawn(async move { renew(&renewer, &[due], limit).await });
     for _ in 0..5 {
