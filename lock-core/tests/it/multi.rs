@@ -127,13 +127,9 @@ async fn a_late_reply_of_the_store_is_part_of_the_wait() {
 /// The time that the first key took says nothing about the server of the second, which may fail early or late.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_used_up_is_contention_and_a_server_that_fails_is_an_outage() {
+    let late = Fault::LateReply(secs(1));
     for (wait, until_free, fault, kind) in [
-        (
-            2_000,
-            1_999,
-            Fault::LateReply(secs(1)),
-            ErrorKind::Contended,
-        ),
+        (2_000, 1_999, late, ErrorKind::Contended),
         (300, 1, Fault::LostRequest, ErrorKind::Unavailable),
     ] {
         let (store, locks, _) = queue();
