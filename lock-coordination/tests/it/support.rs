@@ -213,12 +213,8 @@ impl Machine {
     pub(crate) fn client(&self, store: &Memory) -> Memory {
         let clock: Arc<dyn Clock> = Arc::new(self.clone());
         let entropy = Arc::new(OsEntropy::default());
-        store.client_with(Engine::with(
-            "memory",
-            clock,
-            entropy,
-            Arc::new(self.clone()),
-        ))
+        let spawn = Arc::new(self.clone());
+        store.client_with(Engine::with("memory", clock, entropy, spawn))
     }
 
     /// Stops its tasks, as SIGSTOP does; its clock goes on.
