@@ -23,7 +23,7 @@ pub(crate) fn start(args: &GlobalArgs) {
         .with_default(LevelFilter::WARN)
         .with_target(OURS, level);
     let colored = anstream::AutoStream::choice(&io::stderr()) != ColorChoice::Never;
-    let Ok(writer) = Writer::start("lockctl-log", io::stderr(), Console::missing) else {
+    let Ok(writer) = Writer::start("lockctl-log", io::stderr(), Console::missing, drop) else {
         return;
     };
     let writer = LOG.get_or_init(|| Arc::new(writer));

@@ -295,7 +295,7 @@ mod tests {
         let _held = store.lock(&key).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("events");
-        let events = Events::open(Some(EventsTarget::File(file.clone()))).await;
+        let events = Events::open(Some(EventsTarget::File(file.clone())), &Console::new(2)).await;
         let (events, locks) = (events.unwrap(), Arc::new(store.client()));
         let wait = LockWait {
             locks: &*locks,

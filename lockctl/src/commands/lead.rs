@@ -63,7 +63,7 @@ pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, CommandFailu
     let events = tokio::select! {
         biased;
         _ = signals.next_that_ends() => return Ok(Exit::Success),
-        events = Events::open(args.command.events.clone()) => events?,
+        events = Events::open(args.command.events.clone(), &app.console) => events?,
     };
     let runner = args
         .command

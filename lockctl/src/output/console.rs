@@ -37,7 +37,7 @@ impl Console {
 
     /// The same, written by a thread: for callers that a pipe or a terminal must not block.
     pub(crate) fn in_background(&self) -> Self {
-        let writer = Writer::start("lockctl-stderr", io::stderr(), Self::missing);
+        let writer = Writer::start("lockctl-stderr", io::stderr(), Self::missing, drop);
         Self {
             quiet: self.quiet,
             background: writer.ok(),

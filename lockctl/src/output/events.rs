@@ -6,6 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, SystemTime};
 
 use polylock::layers::{Event, EventKind, Observer};
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
@@ -27,43 +29,48 @@ impl Events {
     /// Opens the target, if there is one; a FIFO as soon as it has a reader.
     /// Cancel safety: no event is written; a file may have been created. A thread goes on waiting for the
     /// reader until this process ends.
-    pub(crate) async fn open(target: Option<EventsTarget>) -> Result<Self, CommandFailure> {
+    pub(crate) async fn open(
+        target: Option<EventsTarget>,
+        console: &Console,
+    ) -> Result<Self, CommandFailure> {
         let Some(target) = target else {
             return Ok(Self::default());
         };
         let (done, opened) = oneshot::channel();
+        let console = console.clone();
         // Not one of the runtime, which waits for its threads when it ends.
         std::thread::Builder::new()
             .name("lockctl-open".to_owned())
-            .spawn(move || drop(done.send(Self::open_blocking(&target))))
+            .spawn(move || drop(done.send(Self::open_blocking(&target, console))))
             .map_err(CommandFailure::internal("cannot start a thread"))?;
         opened
             .await
             .expect("BUG: the thread sends what it has opened")
     }
 
-    fn open_blocking(target: &EventsTarget) -> Result<Self, CommandFailure> {
-        let path = match target {
-            EventsTarget::Descriptor(number) => format!("/dev/fd/{number}").into(),
-            EventsTarget::File(path) => path.clone(),
-        };
-        let mut options = OpenOptions::new();
-        options.append(true).mode(0o600);
-        // A descriptor that is not open must not become a file.
-        options.create(matches!(target, EventsTarget::File(_)));
-        let file = options.open(&path).or_else(|e| match target {
-            EventsTarget::Descriptor(number) if e.kind() == io::ErrorKind::PermissionDenied => {
-                duplicate(*number).map_err(|_| e)
+    fn open_blocking(target: &EventsTarget, console: Console) -> Result<Self, CommandFailure> {
+        let (file, name) = match target {
+            EventsTarget::Descriptor(number) => (inherited(*number), format!("fd:{number}")),
+            EventsTarget::File(path) => {
+                let mut options = OpenOptions::new();
+                let file = options.append(true).create(true).mode(0o600).open(path);
+                (file, escaped(&path_text(path)))
             }
-            _ => Err(e),
-        });
+        };
+        let told = name.clone();
+        let failed = move |e: io::Error| {
+            // A reader that has gone wants no more.
+            if e.kind() != io::ErrorKind::BrokenPipe {
+                console.warn(format_args!("no more events are written to {told}: {e}"));
+            }
+        };
         let writer = file
             .and_then(|file| {
                 let missing = |lines| event_line("missing", json!({ "lines": lines }));
-                Writer::start("lockctl-events", file, missing)
+                Writer::start("lockctl-events", file, missing, failed)
             })
             .map_err(|e| {
-                let message = format!("cannot write events to {}", escaped(&path_text(&path)));
+                let message = format!("cannot write events to {name}");
                 CommandFailure::new(Exit::Usage, message).with_cause(&e)
             })?;
         Ok(Self { out: Some(writer) })
@@ -83,25 +90,40 @@ impl Events {
     }
 }
 
-/// Duplicates a descriptor that is open for writing. To open it again needs rights that this process may not
-/// have, such as those on a pipe of another user.
-#[cfg(target_os = "linux")]
-fn duplicate(number: u32) -> io::Result<File> {
-    use rustix::fs::{OFlags, fcntl_getfl};
-    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-
-    let number = i32::try_from(number).map_err(io::Error::other)?;
-    let this = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let open = pidfd_getfd(this, number, PidfdGetfdFlags::empty())?;
-    match fcntl_getfl(&open)?.intersects(OFlags::WRONLY | OFlags::RDWR) {
-        true => Ok(open.into()),
-        false => Err(io::ErrorKind::PermissionDenied.into()),
+/// An inherited descriptor that is open for writing.
+fn inherited(number: u32) -> io::Result<File> {
+    match duplicate(number) {
+        Ok(file) if is_writable(&file)? => Ok(file),
+        Ok(_) => Err(io::Error::other("it is not open for writing")),
+        Err(Errno::BADF) => Err(Errno::BADF.into()),
+        // An old kernel, or a sandbox that forbids it.
+        Err(_) => OpenOptions::new()
+            .append(true)
+            .open(format!("/dev/fd/{number}")),
     }
 }
 
+fn is_writable(file: &File) -> io::Result<bool> {
+    let flags = fcntl_getfl(file)?;
+    Ok(flags.intersects(OFlags::WRONLY | OFlags::RDWR))
+}
+
+/// Duplicates a descriptor. One that is opened again has a position of its own in a file, and needs rights that
+/// this process may not have, such as those on a pipe of another user.
+#[cfg(target_os = "linux")]
+fn duplicate(number: u32) -> rustix::io::Result<File> {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+    let number = i32::try_from(number).map_err(|_| Errno::BADF)?;
+    let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+    let open = pidfd_getfd(this, number, PidfdGetfdFlags::empty())?;
+    Ok(open.into())
+}
+
+/// Elsewhere, to open a descriptor again duplicates it.
 #[cfg(not(target_os = "linux"))]
-fn duplicate(_: u32) -> io::Result<File> {
-    Err(io::ErrorKind::Unsupported.into())
+fn duplicate(_: u32) -> rustix::io::Result<File> {
+    Err(Errno::NOSYS)
 }
 
 fn event_line(event: &str, fields: Value) -> String {

@@ -28,18 +28,20 @@ enum WriterJob {
 const MAX_QUEUED: usize = 10_000;
 
 impl Writer {
-    /// Starts the thread. `missing` is the line that takes the place of so many dropped ones.
+    /// Starts the thread. `missing` is the line that takes the place of so many dropped ones; `failed` is called
+    /// when a line cannot be written, and none is written after that.
     pub(crate) fn start(
         name: &str,
         out: impl Write + Send + 'static,
         missing: fn(usize) -> String,
+        failed: impl FnOnce(io::Error) + Send + 'static,
     ) -> io::Result<Self> {
         let (jobs, to_do) = channel();
         let queued = Arc::new(AtomicUsize::new(0));
         let written = Arc::clone(&queued);
         std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || work(out, &to_do, &written))?;
+            .spawn(move || work(out, &to_do, &written).unwrap_or_else(failed))?;
         Ok(Self {
             jobs,
             queued,
@@ -86,20 +88,21 @@ impl Writer {
     }
 }
 
-fn work(mut out: impl Write, to_do: &Receiver<WriterJob>, queued: &AtomicUsize) {
+fn work(mut out: impl Write, to_do: &Receiver<WriterJob>, queued: &AtomicUsize) -> io::Result<()> {
     for job in to_do {
-        let written = match job {
-            WriterJob::Flush(done) => out.flush().map(|()| done.send(()).unwrap_or_default()),
+        match job {
+            WriterJob::Flush(done) => {
+                out.flush()?;
+                done.send(()).unwrap_or_default();
+            }
             WriterJob::Line(line) => {
                 let written = out.write_all(line.as_bytes());
                 queued.fetch_sub(1, Ordering::Relaxed);
-                written
+                written?;
             }
-        };
-        if written.is_err() {
-            return;
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -126,7 +129,7 @@ mod tests {
     fn lines_that_nobody_reads_are_dropped_and_counted() {
         let pipe = Pipe::default();
         let full = pipe.0.lock().unwrap();
-        let writer = Writer::start("writer", pipe.clone(), |lines| format!("{lines} missing\n"));
+        let writer = Writer::start("writer", pipe.clone(), |n| format!("{n} missing\n"), drop);
         let writer = writer.unwrap();
         for _ in 0..MAX_QUEUED + 5 {
             writer.line("a line\n".to_owned());

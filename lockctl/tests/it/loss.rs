@@ -279,6 +279,36 @@ fn events_go_to_a_descriptor() {
     assert_eq!(events.len(), 3, "{events:?}");
 }
 
+#[test]
+fn events_go_behind_what_others_write_to_the_descriptor() {
+    let place = Place::new();
+    let script = format!(
+        "exec 3> log; echo first >&3
+         {LOCKCTL} run --events fd:3 k -- sh -c 'sleep 0.2; echo job >&3'; echo last >&3"
+    );
+    place.program("sh", &["-c", &script]).expect(0);
+    let log = place.read("log");
+    let is_event = |line: &&str| serde_json::from_str::<Value>(line).is_ok();
+    let (events, others): (Vec<_>, Vec<_>) = log.lines().partition(is_event);
+    assert_eq!(
+        (events.len(), others),
+        (3, vec!["first", "job", "last"]),
+        "{log}"
+    );
+}
+
+#[test]
+fn events_that_cannot_be_written_are_an_error_at_the_start_and_a_warning_later() {
+    let place = Place::new();
+    let script = format!("echo kept > file; {LOCKCTL} run --events fd:3 k -- touch ran 3< file");
+    let refused = place.program("sh", &["-c", &script]).expect(64);
+    refused.says(&["fd:3", "not open for writing"]);
+    place.assert_not_run();
+    assert_eq!(place.read("file"), "kept\n");
+    let full = place.expect(0, "run --events /dev/full k -- touch ran");
+    full.says(&["warning: no more events are written to /dev/full: No space left"]);
+}
+
 /// Only root can give a pipe to another user, and give up the right to open it.
 #[cfg(target_os = "linux")]
 #[test]

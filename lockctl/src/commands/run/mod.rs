@@ -41,7 +41,7 @@ pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, CommandFailure
     let events = tokio::select! {
         biased;
         signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
-        events = Events::open(command.events.clone()) => events?,
+        events = Events::open(command.events.clone(), &app.console) => events?,
     };
     let runner = command.runner(rules, &request, backend, &app.console, events);
     let run = Run {
