@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use polylock::coordination::Election;
 use polylock::layers::Prefix;
-use polylock::{Label, LockKey};
+use polylock::{Label, LockKey, Wait};
 use rustix::process::Signal;
 
 use crate::child::NAMES;
@@ -23,6 +23,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
     humantime::parse_duration(text)
         .map_err(|e| format!("{e}; write 500ms, 2s, 1m, or a number of seconds"))
+}
+
+/// Reads a duration, or `forever`, which replaces the wait of a configuration.
+pub(crate) fn wait(text: &str) -> Result<Wait, String> {
+    match text {
+        "forever" => Ok(Wait::Forever),
+        _ => duration(text).map(Wait::AtMost),
+    }
 }
 
 /// Reads `TERM`, `sigterm` or `15`.
@@ -160,6 +168,8 @@ mod tests {
         for negative in ["-1", "-5s"] {
             assert_eq!(duration(negative), Err("must not be negative".to_owned()));
         }
+        assert_eq!(wait("2s"), Ok(Wait::AtMost(Duration::from_secs(2))));
+        assert_eq!(wait("forever"), Ok(Wait::Forever));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::iter;
 
+use clap::builder::Resettable;
 use clap::{Args, CommandFactory};
 
 use crate::args::Cli;
@@ -27,7 +28,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<Exit, CommandFailure
 pub(super) fn man() -> Result<Exit, CommandFailure> {
     let mut command = Cli::command();
     command.build();
-    let main = command.clone().after_help("");
+    let main = main_command(&command);
     let commands = command
         .get_subcommands()
         .filter(|c| !c.is_hide_set() && c.get_name() != "help");
@@ -42,6 +43,11 @@ pub(super) fn man() -> Result<Exit, CommandFailure> {
     }
     print(&String::from_utf8_lossy(&page))?;
     Ok(Exit::Success)
+}
+
+/// The program without its table of exit codes, for which the page has a section.
+fn main_command(command: &clap::Command) -> clap::Command {
+    command.clone().after_help(Resettable::Reset)
 }
 
 /// The sections of the main page that the command line does not have.
@@ -67,16 +73,17 @@ fn sections() -> String {
 const EXIT_STATUS: &str = "\
 code of the command | The command of run ran to its end.
 0 | The answer of a query; a job or a held lock was skipped; a signal ended lead.
-128+n | The command of run died from signal n, or signal n ended the wait of run.
-1 | The question of break was declined, or doctor found a problem.
+128+n | The command of run died from signal n, or signal n ended the wait of run or acquire.
+1 | The question of break was declined, doctor found a problem, or bench found locks that did not exclude.
 64 | The command line is wrong.
 65 | Something else than a lock is stored where the lock would be.
-69 | The backend is unavailable.
+69 | The backend is unavailable, or has restarted and grants no locks yet.
 70 | Internal error.
 75 | Not acquired: the lock is held, or the wait is over. See -E.
 77 | The server denies access.
 78 | A URL, a file or a variable is wrong, or the backend lacks a feature.
-79 | The lock was lost and the command was stopped. See --lost-exit-code.
+79 | The lock was lost, and the command was stopped or had ended; renew and release found it lost. \
+    See --lost-exit-code.
 126, 127 | The command is not executable, or not found.";
 
 const ENVIRONMENT: &str = "\
@@ -109,6 +116,15 @@ lockctl doctor redis://cache | Checks a server for what silently loses locks.";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_main_page_has_no_section_without_a_name_of_its_own() {
+        let mut page = Vec::new();
+        let page_of = clap_mangen::Man::new(main_command(&Cli::command()));
+        page_of.render(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        assert!(!page.contains(".SH EXTRA"), "{page}");
+    }
 
     #[test]
     fn the_manual_has_every_exit_code() {

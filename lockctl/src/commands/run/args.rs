@@ -7,7 +7,7 @@ use clap::Args;
 use polylock::{Mode, Wait};
 
 use super::{CommandArgs, OnceArgs};
-use crate::args::{duration, permits};
+use crate::args::{duration, permits, wait};
 use crate::child::LostAction;
 
 /// Run a command while holding one or several locks
@@ -59,8 +59,8 @@ pub(crate) struct WaitArgs {
     pub(crate) no_wait: bool,
     /// Wait at most this long: 500ms, 2s, 1m, a bare number is seconds [default: that of
     /// the configuration, or forever]
-    #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) wait: Option<Duration>,
+    #[arg(short = 'w', long, value_name = "DURATION", value_parser = wait)]
+    pub(crate) wait: Option<Wait>,
 }
 
 impl WaitArgs {
@@ -68,8 +68,7 @@ impl WaitArgs {
     pub(crate) fn wanted(self) -> Option<Wait> {
         match (self.no_wait, self.wait) {
             (true, _) => Some(Wait::Never),
-            (false, Some(limit)) => Some(Wait::AtMost(limit)),
-            (false, None) => None,
+            (false, wait) => wait,
         }
     }
 }
