@@ -127,7 +127,7 @@ async fn a_grant_that_is_read_after_its_file_was_replaced_is_checked_at_once() {
     locks.try_lock("other").await.unwrap_err();
     let guard = slow_to_read.await.unwrap();
     let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await;
-    let lost = lost.expect("the loss is signalled long before a renewal");
+    let lost = lost.expect("the loss is signaled long before a renewal");
     assert_eq!(lost, LostReason::Stolen);
 }
 
