@@ -131,7 +131,7 @@ impl ResponseStore for Store {
             StoreFault::RefusesPuts => return Ok(Put::Refused),
             StoreFault::SilentPut => {
                 self.set(StoreFault::None);
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
             StoreFault::SlowPuts(time) => tokio::time::sleep(time).await,
             StoreFault::Unwritable => return Err(StoreError::new("the store is down")),
