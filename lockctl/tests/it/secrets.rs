@@ -66,7 +66,7 @@ fn commands_do_not_show_a_misspelt_password_of_a_url() {
         "list",
         "schema print",
         "doctor",
-        "bench --duration 50ms --repeats 1",
+        "inspect k",
     ];
     for (at, name) in MISSPELT.iter().enumerate() {
         // Each command meets different names and backends, by option and by variable.

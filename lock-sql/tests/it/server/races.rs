@@ -12,7 +12,6 @@ use crate::server::support::{
 /// A lock that was granted after the deadline is released.
 async fn a_grant_at_the_end_of_the_wait_is_a_guard_or_undone(site: Site) {
     let (holder, waiter) = (site.open().await, site.open().await);
-    let (mut granted, mut refused) = (0, 0);
     for round in 0..24_u64 {
         let guard = take(&holder, "job").await;
         let wait = ms(120);
@@ -27,12 +26,10 @@ async fn a_grant_at_the_end_of_the_wait_is_a_guard_or_undone(site: Site) {
         released.expect("it is released");
         match taken {
             Ok(guard) => {
-                granted += 1;
                 assert!(guard.is_held());
                 guard.release().await.expect("it is released");
             }
             Err(error) => {
-                refused += 1;
                 // Unknown if a busy server has not answered at all.
                 let is_known = !error.is_outcome_unknown();
                 assert!(!is_known || error.kind() == ErrorKind::Contended, "{error}");
@@ -40,7 +37,6 @@ async fn a_grant_at_the_end_of_the_wait_is_a_guard_or_undone(site: Site) {
         }
         take_and_release(&holder, "job").await;
     }
-    assert_eq!(granted + refused, 24);
     assert!(waiter.shutdown(ms(5_000)).await && holder.shutdown(ms(5_000)).await);
     assert_free(&site, "job").await;
     site.assert_unlocked().await;
