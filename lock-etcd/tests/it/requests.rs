@@ -264,10 +264,14 @@ async fn a_record_that_may_not_be_written_leaves_no_lease_without_it() {
         let server = EtcdServer::start(EtcdOptions::default());
         let place = Place::of(&server).await;
         let locks = place.counted().await;
-        place.counter().plan(Request::Record, fault);
-        let (record, record_key) = (Record::new(FencingToken::new(1), "page 1"), key("a"));
+        let (record_key, keep) = (key("a"), Duration::from_secs(600));
+        let record = |token| Record::new(FencingToken::new(token), format!("page {token}"));
+        let (former, record) = (record(1), record(2));
         let admin = admin(&*locks);
-        let write = admin.write_record(&record_key, &record, Duration::from_secs(600));
+        let written = admin.write_record(&record_key, &former, keep).await;
+        assert!(written.expect("it answers"), "{what}");
+        place.counter().plan(Request::Record, fault);
+        let write = admin.write_record(&record_key, &record, keep);
         let written = timeout(Duration::from_millis(700), write).await;
         match (what, written) {
             ("dropped", written) => assert!(written.is_err(), "{what}"),
@@ -280,9 +284,10 @@ async fn a_record_that_may_not_be_written_leaves_no_lease_without_it() {
         }
         assert!(locks.shutdown(Duration::from_secs(20)).await, "{what}");
         let leases = place.tree().client().leases().await.expect("it answers");
-        assert_eq!(leases.leases().len(), usize::from(is_written), "{what}");
-        let stored = admin.record(&record_key).await;
-        assert_eq!(stored.expect("it answers").is_some(), is_written, "{what}");
+        assert_eq!(leases.leases().len(), 1, "{what}");
+        let stored = admin.record(&record_key).await.expect("it answers");
+        let expected = if is_written { record } else { former };
+        assert_eq!(stored, Some(expected), "{what}");
     }
 }
 
