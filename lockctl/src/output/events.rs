@@ -1,11 +1,14 @@
 //! The JSON lines of `--events`, and the library's events of held locks.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, SystemTime};
 
 use polylock::layers::{Event, EventKind, Observer};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -54,7 +57,7 @@ impl Events {
             EventsTarget::File(path) => {
                 let mut options = OpenOptions::new();
                 let file = options.append(true).create(true).mode(0o600).open(path);
-                (file, escaped(&path_text(path)))
+                (file.map(EventsFile), escaped(&path_text(path)))
             }
         };
         let told = name.clone();
@@ -91,39 +94,75 @@ impl Events {
 }
 
 /// An inherited descriptor that is open for writing.
-fn inherited(number: u32) -> io::Result<File> {
-    match duplicate(number) {
-        Ok(file) if is_writable(&file)? => Ok(file),
-        Ok(_) => Err(io::Error::other("it is not open for writing")),
-        Err(Errno::BADF) => Err(Errno::BADF.into()),
-        // An old kernel, or a sandbox that forbids it.
-        Err(_) => OpenOptions::new()
-            .append(true)
-            .open(format!("/dev/fd/{number}")),
+fn inherited(number: u32) -> io::Result<EventsFile> {
+    let file = match number {
+        1 => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+        2 => File::from(io::stderr().as_fd().try_clone_to_owned()?),
+        _ => other_inherited(number)?,
+    };
+    match fcntl_getfl(&file)?.intersects(OFlags::WRONLY | OFlags::RDWR) {
+        true => Ok(EventsFile(file)),
+        false => Err(io::Error::other("it is not open for writing")),
     }
-}
-
-fn is_writable(file: &File) -> io::Result<bool> {
-    let flags = fcntl_getfl(file)?;
-    Ok(flags.intersects(OFlags::WRONLY | OFlags::RDWR))
 }
 
 /// Duplicates a descriptor. One that is opened again has a position of its own in a file, and needs rights that
 /// this process may not have, such as those on a pipe of another user.
 #[cfg(target_os = "linux")]
-fn duplicate(number: u32) -> rustix::io::Result<File> {
+fn other_inherited(number: u32) -> io::Result<File> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
+    if is_own(number)? {
+        return Err(Errno::BADF.into());
+    }
     let number = i32::try_from(number).map_err(|_| Errno::BADF)?;
-    let this = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let open = pidfd_getfd(this, number, PidfdGetfdFlags::empty())?;
-    Ok(open.into())
+    let duplicated = pidfd_open(getpid(), PidfdFlags::empty())
+        .and_then(|this| pidfd_getfd(this, number, PidfdGetfdFlags::empty()));
+    match duplicated {
+        Ok(open) => Ok(open.into()),
+        // An old kernel, or a sandbox that forbids it.
+        Err(_) => reopened(number),
+    }
+}
+
+/// Whether this process has opened a descriptor itself: those are closed on exec, and so none is inherited.
+#[cfg(target_os = "linux")]
+fn is_own(number: u32) -> io::Result<bool> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"))?;
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    Ok(flags.is_some_and(|flags| OFlags::from_bits_retain(flags).contains(OFlags::CLOEXEC)))
 }
 
 /// Elsewhere, to open a descriptor again duplicates it.
 #[cfg(not(target_os = "linux"))]
-fn duplicate(_: u32) -> rustix::io::Result<File> {
-    Err(Errno::NOSYS)
+fn other_inherited(number: u32) -> io::Result<File> {
+    reopened(number)
+}
+
+fn reopened(number: impl fmt::Display) -> io::Result<File> {
+    let path = format!("/dev/fd/{number}");
+    OpenOptions::new().append(true).open(path)
+}
+
+/// Waits for a descriptor that does not block, as the program that it comes from has set it.
+struct EventsFile(File);
+
+impl Write for EventsFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None)?;
+                }
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 fn event_line(event: &str, fields: Value) -> String {

@@ -88,6 +88,8 @@ fn wrong_usage_is_64() {
         "run --signal-on-lost STOP k -- true",
         "run -c true k -- true",
         "run --events fd:x k -- true",
+        "run --events fd:3 k -- true",
+        "run --events fd:6 k -- true",
         "run --events fd:99 k -- true",
         "run --events missing/events k -- true",
         "--namespace a:b list",

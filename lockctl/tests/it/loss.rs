@@ -283,8 +283,8 @@ fn events_go_to_a_descriptor() {
 fn events_go_behind_what_others_write_to_the_descriptor() {
     let place = Place::new();
     let script = format!(
-        "exec 3> log; echo first >&3
-         {LOCKCTL} run --events fd:3 k -- sh -c 'sleep 0.2; echo job >&3'; echo last >&3"
+        "exec > log; echo first
+         {LOCKCTL} run --events fd:1 k -- sh -c 'sleep 0.2; echo job'; echo last"
     );
     place.program("sh", &["-c", &script]).expect(0);
     let log = place.read("log");

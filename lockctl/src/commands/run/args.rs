@@ -57,7 +57,7 @@ pub(crate) struct WaitArgs {
     /// Give up at once if the lock is held
     #[arg(short = 'n', long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// Wait at most this long: 500ms, 2s, 1m, a bare number is seconds [default: that of
+    /// Wait at most this long: 500ms, 2s, 1m, a bare number is seconds; or forever [default: that of
     /// the configuration, or forever]
     #[arg(short = 'w', long, value_name = "DURATION", value_parser = wait)]
     pub(crate) wait: Option<Wait>,
