@@ -192,9 +192,6 @@ impl RedisWaiter {
                 let token = self.lease.granted(token);
                 return Ok(Some(RedisOutcome::Granted(Grant::new(sent, Some(token)))));
             }
-            Some(Ok((AcquireReply::Gone, _))) if self.budget.is_over() => {
-                return Err(self.forgotten());
-            }
             Some(Ok((AcquireReply::Gone, _))) => return Ok(Some(RedisOutcome::Gone)),
             Some(Ok((AcquireReply::Held, done))) if !self.budget.waits() => {
                 let refused = self.client.refused(&self.lease, self.budget, &done).await;
@@ -212,8 +209,8 @@ impl RedisWaiter {
         Ok(None)
     }
 
-    /// Bounds a request by the deadline, and by a little more once the server has said that the lock is held. A
-    /// server that is silent for long does not say so to those who wait for this attempt.
+    /// Bounds a request by the deadline, and by a little more once the server has said that the lock is held. After
+    /// a second without a reply, the layer above does not count the lock as held any longer.
     async fn answered<T>(
         &self,
         request: impl Future<Output = Result<T, RedisFailure>>,
@@ -366,16 +363,6 @@ impl RedisWaiter {
                 let message = "the wait timed out without a reply of the server";
                 Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
             }
-        }
-    }
-
-    /// The error after the deadline if the server has lost the place in the queue, and says nothing of the lock.
-    fn forgotten(&self) -> Error {
-        let message = "the server has forgotten this waiter, and the wait is over";
-        let error = Error::new(ErrorKind::Unavailable, message);
-        match self.lease.is_under_way() {
-            true => error.with_unknown_outcome(),
-            false => error,
         }
     }
 

@@ -106,7 +106,7 @@ pub(super) enum QuorumOutcome {
     },
     Unreachable {
         error: Error,
-        /// Whether nodes will vote after a known time.
+        /// Whether it ends while a waiter waits, however long that takes.
         passes: bool,
     },
     Won(FencingToken),
@@ -178,10 +178,10 @@ impl QuorumAcquisition {
             let passes = false;
             return match self.agree(round.agreement).await {
                 Ok(Some(token)) => QuorumOutcome::Won(token),
-                Ok(None) => {
-                    let error = too_slow();
-                    QuorumOutcome::Unreachable { error, passes }
-                }
+                Ok(None) => QuorumOutcome::Unreachable {
+                    error: votes_lost(),
+                    passes: true,
+                },
                 Err(error) => QuorumOutcome::Unreachable { error, passes },
             };
         }
@@ -341,8 +341,8 @@ fn no_majority() -> Error {
     Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
 }
 
-fn too_slow() -> Error {
-    let message = "the nodes answer too slowly: the votes expired before the token was on record";
+fn votes_lost() -> Error {
+    let message = "the votes expired or were withdrawn before the token was on record";
     Error::new(ErrorKind::Unavailable, message)
 }
 
