@@ -178,6 +178,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
+    use crate::error::SqlCause;
 
     const WAIT: Duration = Duration::from_secs(3);
 
@@ -220,6 +221,28 @@ mod tests {
         assert_eq!((kind(&held.0), held.1), (Some(ErrorKind::Contended), soon));
         let granted = waits(Some((soon, Ok(())))).await;
         assert_eq!((kind(&granted.0), granted.1), (None, soon));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_does_not_hide_that_a_later_request_may_take_effect() {
+        let key = LockKey::new("job").expect("it is a key");
+        let request = AcquireRequest::new(key).with_wait(Wait::AtMost(WAIT));
+        for is_in_flight in [false, true] {
+            let budget = SqlBudget::of(&request);
+            budget.note_outage(&request, SqlCause::SessionOver.into());
+            let attempts = async {
+                match is_in_flight {
+                    true => budget.asking(pending::<Result<()>>()).await,
+                    false => pending().await,
+                }
+            };
+            let limit = budget.limit(Duration::ZERO).expect("it waits");
+            let error = budget
+                .bound(limit, attempts, silent)
+                .await
+                .expect_err("it is over");
+            assert_eq!(error.is_outcome_unknown(), is_in_flight, "{error}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

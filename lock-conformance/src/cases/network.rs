@@ -79,7 +79,10 @@ pub async fn a_grant_that_comes_too_late_is_no_guard(case: Case) {
             case.assert_disturbed().await;
             case.assert_taken(&key).await;
         }
-        Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.is_outcome_unknown(), "it was granted: {error}");
+        }
     }
     case.assert_nothing_left(&client, &key).await;
 }

@@ -69,8 +69,8 @@ impl PendingRelease {
     /// # Errors
     ///
     /// [`Unavailable`](ErrorKind::Unavailable) if the grant arrived after its lease had expired; it
-    /// is then released in the background, and the request may be repeated; until then the lock may stay held,
-    /// and the outcome is unknown. The same if the lease reports its loss as soon as it is attached; the message
+    /// is then released in the background, and the request may be repeated. Until that release the lock may stay
+    /// held, so the outcome is unknown. The same if the lease reports its loss as soon as it is attached; the message
     /// has the reason.
     pub fn granted(mut self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
         let lease = self.armed();

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use super::actor::{Actor, HeldSessionLock};
 use super::args::{Args, millis};
 use super::handle::{SessionHold, SessionReply, SessionRequest, ended};
+use super::loss_report;
 use super::record::RECORD_AFTER;
 use super::statements::{column, got};
 use crate::config::SqlMode;
@@ -325,6 +326,7 @@ impl Actor {
             began: got.began,
             token: got.token,
             ttl: take.ttl,
+            since: loss_report::unix_now(),
             record_at: Some(Instant::now() + RECORD_AFTER),
             recording: None,
         };

@@ -58,6 +58,8 @@ pub(super) struct HeldSessionLock {
     pub(super) token: u64,
     /// As requested; a release may take a third of it.
     pub(super) ttl: Duration,
+    /// When it was granted, in microseconds of Unix time.
+    pub(super) since: u64,
     /// When to record the holder; `None` if that is done, or under way.
     pub(super) record_at: Option<Instant>,
     /// Ends when the record that is under way is written.
@@ -276,8 +278,8 @@ impl Actor {
         }
     }
 
-    /// Ends the session and notifies its holders at once, because others may have its locks by now. No record
-    /// says more about the reason.
+    /// Ends the session and notifies its holders at once, because others may have its locks by now. Whether they
+    /// were broken is not asked.
     pub(super) fn lose_locks(&mut self) {
         self.is_over = true;
         for control in self.handle.end().into_values() {

@@ -14,7 +14,6 @@ use tokio::time::Instant;
 use super::actor::{Actor, HeldSessionLock};
 use super::args::Args;
 use super::context::SessionContext;
-use super::loss_report;
 use crate::config::SqlMode;
 use crate::error::SqlFailure;
 use crate::wire::{QueryResult, SqlValue};
@@ -92,7 +91,7 @@ impl Actor {
             let entry = SharedHolder {
                 label: held.label.clone(),
                 token: held.token,
-                since: loss_report::unix_now(),
+                since: held.since,
                 session: self.number,
                 began: held.began,
                 by: self.handle.id.to_hex(),

@@ -77,6 +77,7 @@ async fn session_with(id: LeaseId, record_at: Option<Instant>, here: &SqlSession
         began: 0,
         token: 1,
         ttl: AcquireRequest::DEFAULT_TTL,
+        since: 0,
         record_at,
         recording: None,
     };
