@@ -29,8 +29,8 @@ pub(crate) struct LockWait<'a> {
     /// In the background: a reader or a terminal that takes no bytes must not hold up the wait.
     pub(crate) console: &'a Console,
     pub(crate) events: &'a Events,
-    /// How hints call `lockctl`, so that they ask the same backend.
-    pub(crate) program: &'a str,
+    /// How hints call `lockctl`, so that they ask the same backend, or both that each lock is on.
+    pub(crate) programs: &'a [String],
     /// Those of the keys that are not waited for any more.
     pub(crate) acquired: &'a AcquiredKeys,
 }
@@ -226,10 +226,12 @@ impl LockWait<'_> {
         let failure = holders.iter().fold(failure, |failure, holder| {
             failure.with_detail("holder", holder_refusing(holder))
         });
-        let (program, key) = (self.program, quoted(key.as_str()));
-        failure.with_hint(format!(
-            "see `{program} inspect {key}`; to break it: `{program} break {key}`"
-        ))
+        let key = quoted(key.as_str());
+        let hint = |program| {
+            format!("see `{program} inspect {key}`; to break it: `{program} break {key}`")
+        };
+        let hints = self.programs.iter().map(hint);
+        hints.fold(failure, CommandFailure::with_hint)
     }
 
     /// The first of the held locks.
@@ -303,7 +305,7 @@ mod tests {
             request: &AcquireRequest::new(key.clone()),
             console: &Console::new(2),
             events: &events,
-            program: "lockctl",
+            programs: &["lockctl".to_owned()],
             acquired: &AcquiredKeys::default(),
         };
         let told = || -> Vec<Option<String>> {

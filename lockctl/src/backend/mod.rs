@@ -156,15 +156,19 @@ impl BackendUrl {
         Err(CommandFailure::new(Exit::Config, message).with_hint(hint))
     }
 
-    /// How to call `lockctl` for the same service, without secrets.
-    pub(crate) fn program(&self) -> String {
-        if let Some(file) = &self.file {
-            return format!("lockctl{}", file.options);
-        }
-        match (self.is_default, self.namespace.as_str()) {
-            (true, "") => "lockctl".to_owned(),
-            (true, namespace) => format!("lockctl --namespace {}", quoted(namespace)),
-            (false, _) => format!("lockctl --backend {}", quoted(&self.url.to_string())),
+    /// How to call `lockctl` for each backend that a lock is acquired on, without secrets.
+    pub(crate) fn programs(&self) -> Vec<String> {
+        let by_url = |url: &LockUrl| format!("lockctl --backend {}", quoted(&url.to_string()));
+        match (&self.file, self.namespace.as_str()) {
+            (Some(file), _) => match &file.old_url {
+                Some(old) => [old.url(), &self.url].map(by_url).to_vec(),
+                None => vec![format!("lockctl{}", file.options)],
+            },
+            (None, "") if self.is_default => vec!["lockctl".to_owned()],
+            (None, namespace) if self.is_default => {
+                vec![format!("lockctl --namespace {}", quoted(namespace))]
+            }
+            (None, _) => vec![by_url(&self.url)],
         }
     }
 
@@ -554,7 +558,7 @@ mod tests {
 
     #[test]
     fn hints_call_the_same_service_without_its_password() {
-        let program = |args: &[&str]| choose(args, &[("HOME", "/tmp/never")]).unwrap().program();
+        let programs = |args: &[&str]| choose(args, &[("HOME", "/tmp/never")]).unwrap().programs();
         let args = [
             "--backend",
             "redis://app:s3ntinel@cache",
@@ -562,16 +566,16 @@ mod tests {
             "a b",
         ];
         assert_eq!(
-            program(&args),
-            "lockctl --backend 'redis://app:***@cache?namespace=a%20b'"
+            programs(&args),
+            ["lockctl --backend 'redis://app:***@cache?namespace=a%20b'"]
         );
         assert_eq!(
-            program(&["--backend", "sqlite:x.db"]),
-            "lockctl --backend sqlite:x.db"
+            programs(&["--backend", "sqlite:x.db"]),
+            ["lockctl --backend sqlite:x.db"]
         );
         let url = "redis://app:s3ntinel@cache";
         let backend = choose(&["--backend", url], &[("LOCK_URL", url)]).unwrap();
-        assert_eq!(backend.program(), "lockctl");
+        assert_eq!(backend.programs(), ["lockctl"]);
         assert!(!format!("{backend:?}").contains("s3ntinel"));
     }
 }

@@ -95,7 +95,7 @@ async fn stand(
         request,
         console: &runner.console,
         events: &runner.events,
-        program: &runner.backend.program(),
+        programs: &runner.backend.programs(),
         acquired: &runner.acquired,
     };
     let ended = candidate.stand(&waiting, signals).await;

@@ -87,7 +87,7 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
         request: &request,
         console: &console,
         events: &Events::default(),
-        program: &backend.program(),
+        programs: &backend.programs(),
         acquired: &AcquiredKeys::default(),
     };
     let exit = match waiting

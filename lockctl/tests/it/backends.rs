@@ -151,6 +151,30 @@ fn one_backend_of_two_is_asked_by_its_own_url() {
     }
 }
 
+/// On the old backend another process holds it, on the new one it is free.
+#[test]
+fn hints_of_a_lock_on_two_backends_are_commands_that_work() {
+    let place = Place::new();
+    place.write_migration("sqlite:old.db");
+    let _holder = place.holder("--backend sqlite:old.db k");
+    let ended = place.expect(75, "--config lock.toml run -n k -- touch ran");
+    let ended = ended.says(&["error: k is held\n"]);
+    let quoted = ended.stderr.split('`').skip(1).step_by(2);
+    let quoted: Vec<_> = quoted.collect();
+    for (command, prints) in [
+        ("lockctl --backend sqlite:old.db inspect k", "holder"),
+        ("lockctl --backend sqlite:old.db break k", "k is broken"),
+        ("lockctl --backend sqlite:new.db inspect k", "k is free"),
+        ("lockctl --backend sqlite:new.db break k", "k is free"),
+    ] {
+        assert!(quoted.contains(&command), "no {command}: {ended}");
+        let line = command.strip_prefix("lockctl").unwrap_or_default();
+        let line = line.replace(" break", " break --yes");
+        place.expect(0, &line).prints(&[prints]);
+    }
+    place.assert_not_run();
+}
+
 #[test]
 fn memory_excludes_no_other_process_and_is_refused() {
     let place = Place::new();

@@ -123,7 +123,7 @@ impl Run {
             request: &self.request,
             console: &runner.console,
             events: &runner.events,
-            program: &runner.backend.program(),
+            programs: &runner.backend.programs(),
             acquired: &runner.acquired,
         };
         let began = Instant::now();
