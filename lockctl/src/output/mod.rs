@@ -202,7 +202,7 @@ pub(crate) fn locks_table(locks: &[LockInfo]) -> String {
 }
 
 /// Says which columns are shown, and which of them whole, so that lines have that many columns. Where not even
-/// the most important ones fit, the terminal wraps the lines.
+/// the most important ones fit, they are shown alone, and the terminal wraps the lines.
 fn fit(table: &mut Table, columns: u16) {
     let needed = |at: usize, content: u16| {
         let least = match COPIED.contains(&at) {
@@ -218,7 +218,7 @@ fn fit(table: &mut Table, columns: u16) {
     while all > u32::from(columns) {
         let Some(&next) = OMITTED.get(omitted) else {
             table.set_content_arrangement(ContentArrangement::Disabled);
-            return;
+            break;
         };
         all -= widths[next];
         omitted += 1;

@@ -168,11 +168,18 @@ fn a_narrow_terminal_splits_neither_key_nor_token() {
         let is_whole = |row: &str| row.starts_with("reports/nightly  ") && row.ends_with(&token);
         assert!(rows.any(is_whole), "{line}: {table}");
     }
-    // The terminal wraps what has no room at all.
-    let line = format!("stty cols 20; {LOCKCTL} list");
-    let table = place.terminal(&line).expect(0);
-    let rows: Vec<_> = table.stdout.lines().collect();
-    assert!(rows.len() == 2 && rows[0].ends_with("NOTE"), "{table}");
+    // The terminal wraps what has no room at all: a line for each holder, which has its key and its token.
+    for line in ["stty cols 20;", "stty cols 40;", "stty cols 0; COLUMNS=20"] {
+        let table = place.terminal(&format!("{line} {LOCKCTL} list")).expect(0);
+        let rows: Vec<_> = table.stdout.lines().collect();
+        let [head, row] = rows[..] else {
+            panic!("{line}: not one row: {table}");
+        };
+        let head: Vec<_> = head.split_whitespace().collect();
+        assert_eq!(head, ["KEY", "HOLDER", "TOKEN"], "{line}: {table}");
+        let is_whole = row.starts_with("reports/nightly  ") && row.ends_with(&token);
+        assert!(is_whole, "{line}: {table}");
+    }
 }
 
 #[test]
