@@ -4,7 +4,8 @@ mod file;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use polylock::config::{LockSettings, has_namespace, with_namespace};
 use polylock::layers::Observer;
 use polylock::{AcquireRequest, DistributedLock, LockUrl};
-use rustix::fs::{Access, access};
 
 use crate::args::GlobalArgs;
 use crate::exit::Exit;
@@ -309,12 +309,25 @@ fn check_password_files(url: &LockUrl) -> Result<(), CommandFailure> {
         let Some(path) = params.string(name).map(Path::new) else {
             continue;
         };
-        if let Err(e) = access(path, Access::READ_OK) {
+        if let Err(e) = check_password_file(path) {
             let message = format!("the {name} {} cannot be read", escaped(&path_text(path)));
             return Err(CommandFailure::new(Exit::Config, message).with_cause(&e));
         }
     }
     Ok(())
+}
+
+/// Fails where the backend finds no password, as in an empty file.
+fn check_password_file(path: &Path) -> io::Result<()> {
+    let kind = fs::metadata(path)?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        // A pipe can be read only once, by the backend.
+        return Ok(());
+    }
+    match fs::read_to_string(path)?.trim_end_matches(['\r', '\n']) {
+        "" => Err(io::Error::other("it is empty")),
+        _ => Ok(()),
+    }
 }
 
 /// `$XDG_STATE_HOME/polylock`, else `$HOME/.local/state/polylock`.

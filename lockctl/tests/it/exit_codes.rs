@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use crate::fixture::{Place, Process};
+use crate::fixture::{LOCKCTL, Place, Process};
 
 #[test]
 fn the_code_of_the_command_is_passed_on() {
@@ -210,6 +210,40 @@ fn a_password_file_that_is_not_there_is_78() {
         "--backend redis://127.0.0.1:1?password-file=missing list",
     );
     place.assert_not_run();
+}
+
+/// Both are 69 with a server that is away, which is asked only if the file has a password.
+#[test]
+fn a_password_file_without_a_password_is_78() {
+    let place = Place::new();
+    fs::create_dir(place.file("dir")).expect("a directory of the test");
+    fs::write(place.file("bytes"), b"s3ntinel\xff").expect("a file of the test");
+    place.write("empty", "");
+    place.write("blank", "\n");
+    for (name, file, cause) in [
+        ("password-file", "dir", "Is a directory"),
+        ("password-file", "bytes", "valid UTF-8"),
+        ("password-file", "empty", "it is empty"),
+        ("password-file", "blank", "it is empty"),
+        ("sentinel-password-file", "empty", "it is empty"),
+    ] {
+        let url = format!("redis-sentinel://127.0.0.1:1/main?{name}={file}");
+        let ended = place.expect(78, &format!("--backend {url} run -n k -- touch ran"));
+        let ended = ended.says(&[&format!("the {name} {file} cannot be read\n"), cause]);
+        ended.says_nothing_of(&["s3ntinel"]);
+    }
+    place.assert_not_run();
+}
+
+/// As that of a process substitution.
+#[test]
+fn a_password_in_a_pipe_is_left_to_the_backend() {
+    let place = Place::new();
+    let script = format!(
+        "echo s3ntinel | {LOCKCTL} --backend 'redis://127.0.0.1:1?password-file=/dev/stdin' list"
+    );
+    let ended = place.program("sh", &["-c", &script]).expect(69);
+    ended.says_nothing_of(&["cannot be read", "s3ntinel"]);
 }
 
 #[test]
