@@ -262,6 +262,18 @@ async fn credentials_that_are_missing_or_wrong_are_denied() {
     pass(&locks, "a").await;
 }
 
+/// The password of the masters is not sent to a Sentinel.
+#[tokio::test]
+async fn a_missing_password_of_a_sentinel_is_named() {
+    let place = RedisServer::start(RedisOptions::new().with_password("right"));
+    let config = RedisConfig::sentinel([("127.0.0.1", place.port())], "main");
+    let error = Redis::connect(config.with_password("right")).await;
+    let error = error.expect_err("it connects");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+    let says = "has none; that of Sentinels is sentinel-password";
+    assert!(error.to_string().ends_with(says), "{error}");
+}
+
 #[tokio::test]
 async fn what_the_user_may_not_do_is_denied() {
     for denied in [
