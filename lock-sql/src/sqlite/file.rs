@@ -81,6 +81,14 @@ pub(super) fn create_directory(path: &Path) -> Result<(), SqlCause> {
     })
 }
 
+/// The system also says of an existing directory that there is no such file, as of /proc.
+fn has_directory(path: &Path) -> bool {
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    directory.unwrap_or_else(|| Path::new(".")).is_dir()
+}
+
 /// Not a wrong configuration: the file system of the directory may be mounted later.
 fn no_directory(path: &Path, error: io::Error) -> SqlCause {
     let says = format!(
@@ -114,7 +122,9 @@ pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), SqlCause> {
     });
     match linked {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(no_directory(path, e)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !has_directory(path) => {
+            Err(no_directory(path, e))
+        }
         linked => linked.map_err(|e| db_error::opening(path, Arc::new(e))),
     }
 }

@@ -180,6 +180,16 @@ async fn a_directory_is_created_on_request() {
     assert_eq!(mode & 0o777, 0o700);
 }
 
+/// The system says `No such file or directory` of both.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_directory_that_takes_no_files_is_not_said_to_be_missing() {
+    let error = Sqlite::open("/proc/locks.db").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let says = "the database file \"/proc/locks.db\" cannot be opened";
+    assert!(error.message().ends_with(says), "{error}");
+}
+
 #[tokio::test]
 async fn what_is_no_database_is_left_as_it_is() {
     let place = Place::new();
