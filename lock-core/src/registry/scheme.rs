@@ -10,7 +10,9 @@ pub(super) fn unknown(scheme: &str, registered: &[&str], features: &[(&str, &str
         .filter(|near| !registered.contains(near))
         .and_then(|near| features.iter().find(|(known, _)| *known == near));
     let feature = match known {
-        Some((known, feature)) => format!("; {known} needs the feature {feature:?} of polylock"),
+        Some((known, feature)) => {
+            format!("; {known} needs the feature {feature:?} of polylock or lockctl")
+        }
         None => String::new(),
     };
     let registered = list(registered.iter().copied());
@@ -56,12 +58,12 @@ mod tests {
             (
                 "rediss",
                 &["memory", "sqlite"],
-                r#""rediss" (registered: memory, sqlite; rediss needs the feature "redis" of polylock)"#,
+                r#""rediss" (registered: memory, sqlite; rediss needs the feature "redis" of polylock or lockctl)"#,
             ),
             (
                 "postgress",
                 &["memory"],
-                r#""postgress", did you mean "postgres"? (registered: memory; postgres needs the feature "postgres" of polylock)"#,
+                r#""postgress", did you mean "postgres"? (registered: memory; postgres needs the feature "postgres" of polylock or lockctl)"#,
             ),
             ("gopher", &[], r#""gopher" (registered: none)"#),
         ];
