@@ -93,7 +93,7 @@ fn at_most(max: usize, text: &str) -> Result<String, String> {
 
 pub(crate) fn permits(text: &str) -> Result<NonZeroU32, String> {
     text.parse()
-        .map_err(|_| "must be a number from 1 on".to_owned())
+        .map_err(|_| format!("must be a number from 1 to {}", NonZeroU32::MAX))
 }
 
 /// Where the JSON lines of `--events` go.
@@ -177,6 +177,15 @@ mod tests {
         let longest = "x".repeat(Label::MAX_NOTE_LEN);
         assert_eq!(note(&longest), Ok(longest.clone()));
         assert!(note(&format!("{longest}y")).is_err());
+    }
+
+    #[test]
+    fn permits_have_a_max() {
+        assert_eq!(permits("4294967295"), Ok(NonZeroU32::MAX));
+        for wrong in ["0", "4294967296", "-1", "two"] {
+            let says = "must be a number from 1 to 4294967295".to_owned();
+            assert_eq!(permits(wrong), Err(says), "{wrong}");
+        }
     }
 
     #[test]

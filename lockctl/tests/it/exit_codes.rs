@@ -121,6 +121,11 @@ fn wrong_usage_is_explained() {
         "--kill-after 5s does not fit into --ttl 9s",
         "use --kill-after 3s or less, or --ttl 15s or more",
     ]);
+    // Three times 9 h is more than the max of a ttl.
+    for time in ["9h", "1000y"] {
+        let ended = place.expect(64, &format!("run --kill-after {time} k -- true"));
+        ended.says(&["use --kill-after 10s or less\n"]);
+    }
 }
 
 #[test]

@@ -123,11 +123,12 @@ fn kill_after(ttl: Duration, wanted: Option<Duration>) -> Result<Duration, Comma
         human(wanted),
         human(ttl)
     );
-    Err(CommandFailure::new(Exit::Usage, message).with_hint(format!(
-        "use --kill-after {} or less, or --ttl {} or more",
-        human(period),
-        human(wanted.saturating_mul(3))
-    )))
+    let mut hint = format!("use --kill-after {} or less", human(period));
+    let needed = wanted.saturating_mul(3);
+    if needed <= AcquireRequest::MAX_TTL {
+        hint += &format!(", or --ttl {} or more", human(needed));
+    }
+    Err(CommandFailure::new(Exit::Usage, message).with_hint(hint))
 }
 
 fn shell(line: OsString) -> Vec<OsString> {
