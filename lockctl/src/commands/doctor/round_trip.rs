@@ -185,8 +185,13 @@ impl Advice {
         };
         let renewed = self.renewal().map(human);
         let renewed = renewed.map_or_else(String::new, |time| format!(", renewed every {time}"));
+        // They have limits of their own, and a check reports what they have granted.
+        let granted = match self.bound {
+            LockLifetime::Session => ", if the servers grant it",
+            _ => "",
+        };
         let (time, min) = (human(time), human(min));
-        format!("recommended {option}: {time}{renewed}; min {min}")
+        format!("recommended {option}: {time}{renewed}{granted}; min {min}")
     }
 }
 
@@ -295,6 +300,9 @@ mod tests {
             assert_eq!(found, expected, "{bound:?} {p90}");
             let is_renewed = bound == Lease && recommended.is_some();
             assert_eq!(advice.renewal().is_some(), is_renewed);
+            let text = advice.text();
+            let is_limited = text.contains(", if the servers grant it; min ");
+            assert_eq!(is_limited, bound == Session, "{text}");
         }
     }
 
