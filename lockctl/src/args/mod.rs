@@ -112,6 +112,10 @@ pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
             error.insert(kind, ContextValue::String("***".to_owned()));
             // It repeats the text.
             error.remove(ContextKind::Suggested);
+            if is_url && kind != ContextKind::InvalidValue {
+                let tip = "the URL of a lock service is given by --backend URL".into();
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+            }
         }
     }
     error

@@ -183,6 +183,14 @@ fn a_wrong_command_line_is_not_repeated_with_its_secrets() {
         let ended = place.expect(code, &line).says(&[says]);
         ended.says_nothing_of(&[SECRET, "ntinel@"]);
     }
+    let tip = "tip: the URL of a lock service is given by --backend URL\n";
+    for line in [
+        format!("{url} list"),
+        format!("list x {url}"),
+        format!("schema apply {url}"),
+    ] {
+        place.expect(64, &line).says(&[tip]);
+    }
     let check = place.expect(78, &format!("--format json config check {url}"));
     check.says_nothing_of(&[SECRET, "ntinel@"]);
 
