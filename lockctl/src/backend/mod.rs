@@ -401,6 +401,16 @@ fn placed(url: String, option: Option<&str>, ambient: Option<&str>, is_option: b
     }
 }
 
+/// Whether a text begins as the URL of a lock service does, also of one whose feature is off.
+pub(crate) fn is_url(text: &str) -> bool {
+    let Some((scheme, _)) = text.split_once("://") else {
+        return false;
+    };
+    let scheme = scheme.to_ascii_lowercase();
+    let registry = polylock::compiled_in();
+    registry.schemes().any(|known| known == scheme) || kind_and_port(&scheme).1 > 0
+}
+
 /// What schemes of one kind of server have in common, and its default port: aliases, and with or without TLS.
 fn kind_and_port(scheme: &str) -> (&str, u16) {
     match scheme {

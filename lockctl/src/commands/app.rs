@@ -8,7 +8,7 @@ use polylock::{DistributedLock, LockKey};
 use serde_json::Value;
 
 use crate::args::{GlobalArgs, OutputFormat};
-use crate::backend::BackendUrl;
+use crate::backend::{BackendUrl, is_url};
 use crate::exit::Exit;
 use crate::output::{CommandFailure, Console, json_line, print};
 
@@ -66,7 +66,18 @@ pub(super) fn admin(locks: &dyn DistributedLock) -> Result<&dyn LockAdmin, Comma
 
 /// Checks a key before anything is connected to.
 pub(super) fn key(name: &str) -> Result<LockKey, CommandFailure> {
+    refuse_url(name)?;
     Ok(LockKey::new(name)?)
+}
+
+/// Refuses the URL of a lock service in place of a key or a pattern: what is asked then is another service, and
+/// answers repeat keys with their passwords.
+pub(super) fn refuse_url(name: &str) -> Result<(), CommandFailure> {
+    if !is_url(name) {
+        return Ok(());
+    }
+    let message = "the URL of a lock service stands where a key is expected";
+    Err(CommandFailure::new(Exit::Usage, message).with_hint("give it by --backend URL"))
 }
 
 /// Time for background releases before the process ends.

@@ -25,7 +25,8 @@ pub(crate) struct LeaderArgs {
 }
 
 pub(super) async fn leader(app: &App, args: &LeaderArgs) -> Result<Exit, CommandFailure> {
-    let election = Election::new(app.connect().await?, key(&args.name)?)?;
+    let name = key(&args.name)?;
+    let election = Election::new(app.connect().await?, name)?;
     // Also before a watch, which reports no error: a permanent error ends the command.
     let leader = election.leader().await?;
     if args.watch {

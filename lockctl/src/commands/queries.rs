@@ -8,7 +8,7 @@ use polylock::coordination::{LastRun, Leader};
 use polylock::{ErrorKind, LockKey};
 use serde_json::{Value, json};
 
-use super::app::{App, admin, key};
+use super::app::{App, admin, key, refuse_url};
 use crate::exit::Exit;
 use crate::output::{
     CommandFailure, Escaped, Rows, address_text, clock, escaped, follow, holder_refusing,
@@ -100,6 +100,7 @@ async fn record(app: &App, admin: &dyn LockAdmin, key: &LockKey) -> Option<Recor
 }
 
 pub(super) async fn list(app: &App, args: &PatternArgs) -> Result<Exit, CommandFailure> {
+    refuse_url(&args.pattern)?;
     let pattern = Pattern::new(&args.pattern);
     let locks = app.connect().await?;
     let mut held = admin(&*locks)?.list(pattern.prefix()).await?;
@@ -117,6 +118,7 @@ pub(super) async fn list(app: &App, args: &PatternArgs) -> Result<Exit, CommandF
 
 /// Prints changes until the process is interrupted or the backend ends the watch.
 pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, CommandFailure> {
+    refuse_url(&args.pattern)?;
     let pattern = Pattern::new(&args.pattern);
     let locks = app.connect().await?;
     let mut events = admin(&*locks)?.watch(pattern.prefix()).await?;

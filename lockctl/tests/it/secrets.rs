@@ -202,3 +202,41 @@ fn a_wrong_command_line_is_not_repeated_with_its_secrets() {
         .expect(64, &["renew", "k", &id])
         .says_nothing_of(&[&id]);
 }
+
+/// Without `--backend` it would be a key in the file of this user.
+#[test]
+fn a_url_in_place_of_a_key_is_refused() {
+    let place = Place::new();
+    let id = "0123456789abcdef".repeat(2);
+    let commands = [
+        "run -n KEY -- touch ran",
+        "run -n k KEY -- touch ran",
+        "run KEY --once-per 1h -- touch ran",
+        "lead KEY -- touch ran",
+        "leader KEY",
+        "try KEY",
+        "list KEY",
+        "inspect KEY",
+        "watch KEY",
+        "break --yes KEY",
+        "acquire KEY",
+        &format!("renew KEY --lease {id}"),
+        &format!("release KEY --lease {id}"),
+    ];
+    let urls = ["redis://:s3ntinel@h:1", "ETCD://root:s3ntinel@h"];
+    for (at, command) in commands.iter().enumerate() {
+        let line = command.replace("KEY", urls[at % urls.len()]);
+        let ended = place.expect(64, &line);
+        let ended = ended.says(&["the URL of a lock service", "--backend URL"]);
+        ended.says_nothing_of(&[SECRET, "ntinel@"]);
+    }
+    assert!(
+        !place.database().exists(),
+        "one has opened the default file"
+    );
+    // Other text with such signs is a key.
+    for key in ["https://shop/orders", "redis:orders", "a://b"] {
+        place.expect(0, &["try", key]);
+    }
+    place.assert_not_run();
+}

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use self::screen::{Screen, events};
 use self::view::{Action, View};
-use super::app::{App, SHUTDOWN, admin};
+use super::app::{App, SHUTDOWN, admin, refuse_url};
 use super::break_lock::{HolderIds, has_unseen_holder, holder_ids};
 use super::queries::PatternArgs;
 use crate::args::duration;
@@ -58,6 +58,7 @@ pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, CommandFailur
         let failure = CommandFailure::new(Exit::Usage, "top fills a terminal, and there is none");
         return Err(failure.with_hint("use list or watch"));
     }
+    refuse_url(&args.pattern.pattern)?;
     let locks = app.connect().await?;
     let backend = locks.capabilities().backend;
     let mut view = View::new(&args.pattern.pattern, args.sort);
