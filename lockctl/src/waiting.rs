@@ -226,7 +226,10 @@ impl LockWait<'_> {
         let failure = holders.iter().fold(failure, |failure, holder| {
             failure.with_detail("holder", holder_refusing(holder))
         });
-        let key = quoted(key.as_str());
+        let key = match key.as_str() {
+            key if key.starts_with('-') => format!("-- {}", quoted(key)),
+            key => quoted(key),
+        };
         let hint = |program| {
             format!("see `{program} inspect {key}`; to break it: `{program} break {key}`")
         };

@@ -163,24 +163,31 @@ pub(crate) fn with_tip(
     line: impl Iterator<Item = OsString>,
 ) -> clap::Error {
     let line: Vec<_> = line.collect();
-    let is_missing = match error.kind() {
-        ErrorKind::MissingRequiredArgument => true,
-        // Its second word is one too many.
-        ErrorKind::UnknownArgument => !line.iter().any(|word| word == "--"),
-        _ => false,
-    };
-    if !is_missing || error.get(ContextKind::Suggested).is_some() {
-        return error;
-    }
-    let example = line.iter().find_map(|word| match word.to_str() {
-        Some("run") => Some("lockctl run KEY -- CMD ARGS"),
-        Some("lead") => Some("lockctl lead NAME -- CMD ARGS"),
+    let command = line.iter().find_map(|word| match word.to_str() {
+        Some("run") => Some(("run", "KEY")),
+        Some("lead") => Some(("lead", "NAME")),
         _ => None,
     });
-    if let Some(example) = example {
-        let tip = format!("the command stands behind --, as in `{example}`").into();
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
-    }
+    let Some((command, key)) = command else {
+        return error;
+    };
+    let begins_with_hyphen = text_of(&error, ContextKind::InvalidArg).starts_with('-');
+    let has_tip = error.get(ContextKind::Suggested).is_some();
+    let tip = match error.kind() {
+        // Behind -- is no key but the command, which is what clap suggests.
+        ErrorKind::UnknownArgument if begins_with_hyphen => {
+            format!("a {key} of `lockctl {command}` does not begin with -")
+        }
+        _ if has_tip => return error,
+        // Its second word is one too many.
+        ErrorKind::UnknownArgument if line.iter().any(|word| word == "--") => return error,
+        ErrorKind::MissingRequiredArgument | ErrorKind::UnknownArgument => {
+            format!("the command stands behind --, as in `lockctl {command} {key} -- CMD ARGS`")
+        }
+        _ => return error,
+    };
+    let tips = ContextValue::StyledStrs(vec![tip.into()]);
+    error.insert(ContextKind::Suggested, tips);
     error
 }
 

@@ -129,6 +129,28 @@ fn wrong_usage_is_explained() {
 }
 
 #[test]
+fn a_key_with_a_hyphen_stands_behind_two_and_is_none_of_run() {
+    let place = Place::new();
+    place.expect(0, "try -- -dash").prints(&["-dash is free"]);
+    for (line, tip) in [
+        ("run -dash -- touch ran", "a KEY of `lockctl run` does"),
+        ("run --dash k -- touch ran", "a KEY of `lockctl run` does"),
+        ("lead --dash -- touch ran", "a NAME of `lockctl lead` does"),
+    ] {
+        let ended = place.expect(64, line);
+        let ended = ended.says(&[&format!("tip: {tip} not begin with -\n")]);
+        ended.says_nothing_of(&["as a value"]);
+    }
+    let tip = "tip: the command stands behind --";
+    place.expect(64, "run -- -dash -- touch ran").says(&[tip]);
+    place.assert_not_run();
+    // The hint of a lock that is held has a command that takes its key.
+    place.expect(0, "acquire -n -- -dash");
+    let ended = place.expect(75, "acquire -n -- -dash");
+    ended.says(&["see `lockctl inspect -- '-dash'`; to break it: `lockctl break -- '-dash'`"]);
+}
+
+#[test]
 fn what_is_not_utf8_is_named() {
     let place = Place::new();
     let text = OsStr::from_bytes(b"s3ntinel\xff");
