@@ -1,13 +1,17 @@
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use polylock_core::engine::LeaseId;
 use polylock_core::{
-    Error, ErrorKind, FencingToken, Lease, LeaseControl, Liveness, LostReason, Released, Result,
+    Error, ErrorKind, FencingToken, Lease, LeaseControl, Liveness, LockKey, LostReason, Released,
+    Result,
 };
 use tokio::sync::oneshot;
 
+use super::context::SessionContext;
 use super::handle::{SessionCommand, SessionHold, SessionRelease};
+use super::loss_report::is_broken;
 use crate::error::SqlFailure;
 use crate::mutex::Mutex;
 use crate::table::TokenRange;
@@ -15,6 +19,8 @@ use crate::table::TokenRange;
 /// A lock that lives with a session.
 pub(super) struct SessionLease {
     id: LeaseId,
+    key: LockKey,
+    context: Arc<SessionContext>,
     can_downgrade: bool,
     /// None once its release is sent.
     state: Mutex<Option<SessionLeaseState>>,
@@ -29,9 +35,16 @@ struct SessionLeaseState {
 }
 
 impl SessionLease {
-    pub(super) fn new(hold: SessionHold, can_downgrade: bool) -> Self {
+    pub(super) fn new(
+        hold: SessionHold,
+        key: LockKey,
+        context: Arc<SessionContext>,
+        can_downgrade: bool,
+    ) -> Self {
         Self {
             id: hold.id,
+            key,
+            context,
             can_downgrade,
             state: Mutex::new(Some(SessionLeaseState { hold, tokens: None })),
             releasing: tokio::sync::Mutex::default(),
@@ -105,7 +118,16 @@ impl Lease for SessionLease {
         };
         let released = release.replied().await;
         *releasing = None;
-        Ok(released?)
+        match released {
+            // The mark comes before the end of the session, and only a holder gets it.
+            Err(failure)
+                if failure.outcome_unknown
+                    && is_broken(&self.context, self.id, &self.key).await =>
+            {
+                Ok(Released::AlreadyLost)
+            }
+            released => Ok(released?),
+        }
     }
 }
 

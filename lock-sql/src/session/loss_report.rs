@@ -25,7 +25,8 @@ impl LossReport {
             true => REASON_TIMEOUT,
             false => LATE_REASON_TIMEOUT,
         };
-        let Ok(broken) = timeout(within, self.broken(context)).await else {
+        let keys = self.0.iter().map(|(_, key, _)| key);
+        let Ok(broken) = timeout(within, broken_among(context, keys)).await else {
             tracing::debug!("the server does not say why a session ended");
             return;
         };
@@ -35,23 +36,32 @@ impl LossReport {
             }
         }
     }
+}
 
-    /// The ids of the holders whose locks were broken, as far as the server says. One statement for all
-    /// keys, because the server may already have granted the locks to others.
-    async fn broken(&self, context: &SessionContext) -> HashSet<Vec<u8>> {
-        let row_key = |key: &LockKey| context.args(key).values()[Args::ROW_KEY - 1].clone();
-        let keys = self.0.iter().map(|(_, key, _)| row_key(key));
-        let Some((sql, keys)) = question(&context.statements.broken, keys) else {
-            return HashSet::new();
-        };
-        let answer = context.control_pool.run(&sql, keys).await;
-        let rows = answer.map_or_else(|_| Vec::new(), |answer| answer.rows);
-        let broken = rows.iter().filter_map(|row| row.first()?.bytes());
-        // Of one key all ids, one after the other.
-        broken
-            .flat_map(|ids| ids.chunks(ID_LEN).map(<[u8]>::to_vec))
-            .collect()
-    }
+/// Whether an administrator broke the lock of this holder, as far as the server says.
+pub(super) async fn is_broken(context: &SessionContext, id: LeaseId, key: &LockKey) -> bool {
+    let broken = timeout(MARK_TIMEOUT, broken_among(context, [key])).await;
+    broken.is_ok_and(|broken| broken.contains(&id.as_bytes()[..]))
+}
+
+/// The ids of the holders whose locks were broken, as far as the server says. One statement for all keys,
+/// because the server may already have granted the locks to others.
+async fn broken_among(
+    context: &SessionContext,
+    keys: impl IntoIterator<Item = &LockKey>,
+) -> HashSet<Vec<u8>> {
+    let row_key = |key: &LockKey| context.args(key).values()[Args::ROW_KEY - 1].clone();
+    let keys = keys.into_iter().map(row_key);
+    let Some((sql, keys)) = question(&context.statements.broken, keys) else {
+        return HashSet::new();
+    };
+    let answer = context.control_pool.run(&sql, keys).await;
+    let rows = answer.map_or_else(|_| Vec::new(), |answer| answer.rows);
+    let broken = rows.iter().filter_map(|row| row.first()?.bytes());
+    // Of one key all ids, one after the other.
+    broken
+        .flat_map(|ids| ids.chunks(ID_LEN).map(<[u8]>::to_vec))
+        .collect()
 }
 
 /// Notifies the remaining holders even if the runtime ends. Already notified holders keep their reason.
@@ -86,6 +96,8 @@ const MAX_ASKED: usize = 1_000;
 const REASON_TIMEOUT: Duration = Duration::from_millis(250);
 /// Others may have the locks by now.
 const LATE_REASON_TIMEOUT: Duration = Duration::from_millis(100);
+/// The caller of a release waits for it, and has an unknown outcome otherwise.
+const MARK_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(super) fn unix_now() -> u64 {
     let now = SystemTime::now()

@@ -234,7 +234,12 @@ impl SqlSessions {
         grant: Grant,
         hold: SessionHold,
     ) -> Result<LockGuard> {
-        let lease = Arc::new(SessionLease::new(hold, self.capabilities.downgrade));
+        let lease = Arc::new(SessionLease::new(
+            hold,
+            request.key().clone(),
+            Arc::clone(&self.context),
+            self.capabilities.downgrade,
+        ));
         let (engine, ttl) = (&self.context.engine, self.context.timeout);
         let pending = engine.pending(request.key(), lease, ttl);
         pending.granted(request, grant)
