@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::select_all;
-use polylock::{LockGuard, LostReason};
+use polylock::{LockGuard, LostReason, LostSignal};
 use tokio::time::Instant;
 
 use crate::output::names;
@@ -64,5 +64,44 @@ impl<'a> CommandLocks<'a> {
         let end = self.guards().filter_map(LockGuard::valid_until).min()?;
         // Read after the ends: that of a lock that is over is the time when it was asked for.
         Some(end.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// The locks after the command, to be released: what the release finds is compared to it.
+#[derive(Debug)]
+pub(crate) struct ReleasedLocks {
+    pub(super) keys: Vec<String>,
+    signals: Vec<LostSignal>,
+    /// Until when they are held unless they are renewed; `None` without limit.
+    deadline: Option<Instant>,
+}
+
+impl ReleasedLocks {
+    /// To be called when the command has ended.
+    pub(crate) fn new(held: &CommandLocks<'_>) -> Self {
+        Self {
+            keys: held.keys().into_iter().map(str::to_owned).collect(),
+            signals: held.guards().map(LockGuard::lost).collect(),
+            deadline: held.valid_for().map(|left| Instant::now() + left),
+        }
+    }
+
+    /// Why the first of them is lost, if this process knows.
+    pub(crate) fn reason(&self) -> Option<LostReason> {
+        self.signals.iter().find_map(LostSignal::reason)
+    }
+
+    /// Whether a lock that the release finds lost was lost before it, as far as known. At its deadline it may
+    /// have ended by itself during the release, which says nothing of the command.
+    pub(super) fn were_lost(&self) -> bool {
+        match self.reason() {
+            Some(reason) => !matches!(
+                reason,
+                LostReason::Expired | LostReason::MaxHold | LostReason::Unreachable
+            ),
+            None => self
+                .deadline
+                .is_none_or(|deadline| Instant::now() < deadline),
+        }
     }
 }

@@ -16,10 +16,10 @@ use self::spawn::spawn;
 use self::supervise::CommandWatch;
 
 pub(crate) use self::linger::Linger;
-pub(crate) use self::locks::CommandLocks;
+pub(crate) use self::locks::{CommandLocks, ReleasedLocks};
 pub(crate) use self::processes::parent_of;
 pub(crate) use self::rules::{CommandRules, LostAction, Pgid, wants_own_group};
-pub(crate) use self::runner::{ALREADY_LOST, Runner};
+pub(crate) use self::runner::{ENDED_BEFORE, Runner};
 pub(crate) use self::signals::{NAMES, Signals, name};
 pub(crate) use self::spawn::Exec;
 pub(crate) use self::supervise::{Ending, Stop};

@@ -5,15 +5,19 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use polylock::{Capabilities, DistributedLock, Label, LockGuard, LockLifetime, Released};
+use polylock::{
+    Capabilities, DistributedLock, Label, LockGuard, LockLifetime, LostReason, Released,
+};
 use serde_json::json;
 
 use super::{
-    CommandLocks, CommandRules, CommandWatch, Ending, Linger, LockVariables, Signals, reap_orphans,
-    spawn,
+    CommandLocks, CommandRules, CommandWatch, Ending, Linger, LockVariables, ReleasedLocks,
+    Signals, reap_orphans, spawn,
 };
 use crate::backend::BackendUrl;
-use crate::output::{CommandFailure, Console, Events, RenewalEvents, escaped, millis, unix_ms};
+use crate::output::{
+    CommandFailure, Console, Events, RenewalEvents, escaped, millis, names, unix_ms,
+};
 use crate::waiting::AcquiredKeys;
 
 /// What runs under the locks, and where it is reported.
@@ -107,22 +111,51 @@ impl Runner {
         );
     }
 
-    /// Waits a moment for the answer to a release, and reports it. True if the lock had been lost before.
+    /// Waits a moment for the answer to a release, and reports it. True if only the release finds that the lock
+    /// was lost before.
     /// Cancel safety: as for `releasing`.
     pub(crate) async fn release(
         &self,
-        keys: &[String],
+        locks: &ReleasedLocks,
+        ended: &Result<Ending, CommandFailure>,
         releasing: impl Future<Output = polylock::Result<Released>>,
     ) -> bool {
-        let outcome = self.released(releasing).await;
-        self.events
-            .tell("released", json!({ "keys": keys, "outcome": outcome }));
-        outcome == ALREADY_LOST
+        let (outcome, was_lost) = self.released(locks, ended, releasing).await;
+        self.events.tell(
+            "released",
+            json!({ "keys": locks.keys, "outcome": outcome }),
+        );
+        was_lost
+    }
+
+    /// The outcome of a release, and whether only that finds that the lock was lost before.
+    /// Cancel safety: as for `releasing`.
+    pub(crate) async fn released(
+        &self,
+        locks: &ReleasedLocks,
+        ended: &Result<Ending, CommandFailure>,
+        releasing: impl Future<Output = polylock::Result<Released>>,
+    ) -> (&'static str, bool) {
+        let outcome = self.outcome(releasing).await;
+        let is_told = ended.as_ref().is_ok_and(|ending| ending.is_loss_told);
+        if outcome != ALREADY_LOST || is_told {
+            return (outcome, false);
+        }
+        let reason = locks.reason().map(LostReason::as_str);
+        let fields = json!({ "keys": locks.keys, "reason": reason });
+        self.events.tell("lost", fields);
+        let were_lost = locks.were_lost();
+        if !were_lost {
+            let keys = names(locks.keys.iter().map(String::as_str));
+            let message = format_args!("the lock on {keys} ended while it was being released");
+            self.console.warn(message);
+        }
+        (outcome, were_lost)
     }
 
     /// The outcome of a release, with a warning if it is not confirmed.
     /// Cancel safety: as for `releasing`.
-    pub(crate) async fn released(
+    async fn outcome(
         &self,
         releasing: impl Future<Output = polylock::Result<Released>>,
     ) -> &'static str {
@@ -156,7 +189,10 @@ impl Runner {
 }
 
 /// The outcome of a release of a lock that had been lost before.
-pub(crate) const ALREADY_LOST: &str = "already_lost";
+const ALREADY_LOST: &str = "already_lost";
+
+/// What is known of a loss that only the release finds.
+pub(crate) const ENDED_BEFORE: &str = "it had ended before the command did";
 
 /// The release goes on in the background after that.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);

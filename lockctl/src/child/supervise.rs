@@ -37,6 +37,8 @@ pub(crate) struct Ending {
     pub(crate) status: ExitStatus,
     /// Why it was stopped, if it was, or that the lock was not held to its end.
     pub(crate) stop: Option<Stop>,
+    /// Whether an event has told that the lock is lost, or about to be.
+    pub(crate) is_loss_told: bool,
     /// Whether a signal asked for the end.
     pub(crate) is_asked: bool,
 }
@@ -126,21 +128,23 @@ impl CommandWatch<'_> {
                 }
             }
         };
-        let stop = self.end(&status, stopping, is_lost).await;
+        let (stop, is_lost) = self.end(&status, stopping, is_lost).await;
         Ok(Ending {
             status: status?,
             stop,
+            is_loss_told: is_lost || is_expiring,
             // A signal that the command got as well may be seen after its end.
             is_asked: is_asked || signals.has_ending().await,
         })
     }
 
+    /// Why the command was stopped, and whether a loss is told.
     async fn end(
         &self,
         status: &io::Result<ExitStatus>,
         stopping: Option<Stopping>,
         is_lost: bool,
-    ) -> Option<Stop> {
+    ) -> (Option<Stop>, bool) {
         if let Ok(status) = status {
             let fields = json!({ "code": status.code(), "signal": status.signal() });
             self.events.tell("child_exit", fields);
@@ -158,7 +162,7 @@ impl CommandWatch<'_> {
             // What the command started must not go on without the lock either.
             self.kill_the_rest().await;
         }
-        stop
+        (stop, is_lost || reason.is_some())
     }
 
     /// Stops the command before the lease or the max hold ends, whichever is first.

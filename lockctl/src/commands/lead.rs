@@ -13,7 +13,9 @@ use tokio::time::{Instant, sleep};
 use super::app::{App, SHUTDOWN, key};
 use super::run::CommandArgs;
 use crate::args::address;
-use crate::child::{CommandLocks, CommandRules, Ending, Runner, Signals, Stop};
+use crate::child::{
+    CommandLocks, CommandRules, ENDED_BEFORE, Ending, ReleasedLocks, Runner, Signals, Stop,
+};
 use crate::exit::Exit;
 use crate::held_keys::refuse_held;
 use crate::output::{CommandFailure, Escaped, Events, escaped, human};
@@ -191,8 +193,11 @@ impl LeadCandidate<'_> {
             never = self.proclaim(&leadership) => match never {},
         };
         let is_asked = self.report(&ended);
-        let name = self.election.name().to_owned();
-        self.runner.release(&[name], leadership.resign()).await;
+        let locks = ReleasedLocks::new(&held);
+        let resigning = leadership.resign();
+        if self.runner.release(&locks, &ended, resigning).await {
+            self.warn(format_args!("the lead is lost: {ENDED_BEFORE}"));
+        }
         is_asked
     }
 

@@ -122,10 +122,38 @@ fn a_loss_that_the_release_finds_counts() {
         place.go();
         let ended = process.expect(code);
         assert_eq!(place.event("released")["outcome"], "already_lost");
+        let lost = place.event("lost");
+        assert_eq!(
+            (&lost["keys"], &lost["reason"]),
+            (&json!(["k"]), &Value::Null)
+        );
         if code == 79 {
             ended.says(&["error: lost the lock on k: it had ended before the command did"]);
         }
     }
+}
+
+#[test]
+fn a_loss_that_the_release_finds_counts_for_a_command_that_ran_too_long() {
+    let place = Place::new();
+    let process = place.holder("--ttl 1m --max-run 3s k");
+    break_lock(&place);
+    let ended = process.expect(79);
+    ended.says(&["error: lost the lock on k: it had ended before the command did"]);
+}
+
+#[test]
+fn a_leader_says_that_only_its_release_found_the_loss() {
+    let place = Place::new();
+    let script = format!("touch begun; {UNTIL_GO}");
+    let line = format!("lead --ttl 1m --events events k -- sh -c '{script}'");
+    let mut leader = place.start(&line);
+    place.until_there("begun");
+    break_lock(&place);
+    place.go();
+    leader.until_says("warning: k: the lead is lost: it had ended before the command did");
+    assert_eq!(place.event("lost")["keys"], json!(["k"]));
+    leader.terminate(0);
 }
 
 #[test]

@@ -13,7 +13,10 @@ use tokio::time::Instant;
 
 use super::app::{App, SHUTDOWN};
 use crate::backend::BackendUrl;
-use crate::child::{CommandLocks, CommandRules, Ending, LostAction, Runner, Signals, Stop};
+use crate::child::{
+    CommandLocks, CommandRules, ENDED_BEFORE, Ending, LostAction, ReleasedLocks, Runner, Signals,
+    Stop,
+};
 use crate::exit::Exit;
 use crate::held_keys::refuse_held;
 use crate::output::{CommandFailure, Events, human, names};
@@ -140,10 +143,8 @@ impl Run {
                 let held = CommandLocks::new(guard.guards());
                 runner.tell_acquired(&held, began.elapsed());
                 let ended = runner.run_under(&held, locks.capabilities(), signals).await;
-                let keys: Vec<_> = held.keys().into_iter().map(str::to_owned).collect();
-                let deadline = lease_end(locks, &held);
-                let is_lost = runner.release(&keys, guard.release()).await;
-                let was_lost = is_lost && is_ahead(deadline);
+                let held = ReleasedLocks::new(&held);
+                let was_lost = runner.release(&held, &ended, guard.release()).await;
                 self.verdict(ended, was_lost)
             }
             WaitOutcome::Held(failure) => self.not_acquired(failure),
@@ -161,7 +162,7 @@ impl Run {
         Err(failure.with_exit(Exit::Of(self.args.conflict_exit_code)))
     }
 
-    /// `was_lost`: the server said so at the release, before the lease could have ended by itself.
+    /// `was_lost`: only the release found that.
     fn verdict(
         &self,
         ended: Result<Ending, CommandFailure>,
@@ -181,15 +182,15 @@ impl Run {
                     .with_hint("it ended before the lock did"));
             }
             Some(Stop::Expiring) => "its lease could not be renewed in time".to_owned(),
+            _ if was_lost && self.runner.rules.on_lost == LostAction::Term => {
+                ENDED_BEFORE.to_owned()
+            }
             Some(Stop::MaxRun) => {
                 let limit = self.runner.rules.max_run.unwrap_or_default();
                 self.runner
                     .console
                     .warn(format_args!("stopped after --max-run {}", human(limit)));
                 return Ok(ending.exit());
-            }
-            None if was_lost && self.runner.rules.on_lost == LostAction::Term => {
-                "it had ended before the command did".to_owned()
             }
             Some(Stop::Asked) | None => return Ok(ending.exit()),
         };
@@ -212,17 +213,4 @@ impl Run {
             _ => self.request.min_hold().saturating_add(SHUTDOWN),
         }
     }
-}
-
-/// Until when the locks are held unless they are renewed. A session may end while its lock is being released,
-/// and so may a lease at its deadline: what a release finds then says nothing of the command.
-fn lease_end(locks: &dyn DistributedLock, held: &CommandLocks<'_>) -> Option<Instant> {
-    match locks.capabilities().bound {
-        LockLifetime::Lease => held.valid_for().map(|left| Instant::now() + left),
-        _ => None,
-    }
-}
-
-fn is_ahead(deadline: Option<Instant>) -> bool {
-    deadline.is_some_and(|deadline| Instant::now() < deadline)
 }

@@ -9,10 +9,10 @@ use polylock::{DistributedLock, LockKey, LostReason};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Run, RunArgs, is_ahead, lease_end};
+use super::{Run, RunArgs};
 use crate::args::{once_key, period};
 use crate::backend::BackendUrl;
-use crate::child::{ALREADY_LOST, CommandLocks, Ending, LostAction, Signals, name};
+use crate::child::{CommandLocks, Ending, LostAction, ReleasedLocks, Signals, name};
 use crate::commands::app;
 use crate::exit::Exit;
 use crate::output::{
@@ -137,9 +137,11 @@ impl Run {
                 // A loss that was noticed while the run was recorded; the release does not ask again.
                 let reason = guard.lost().reason();
                 let is_taken = matches!(reason, Some(LostReason::Broken | LostReason::Stolen));
-                let deadline = lease_end(locks, &CommandLocks::new([&guard]));
-                let is_lost = self.runner.released(guard.release()).await == ALREADY_LOST;
-                let was_lost = is_taken || (is_lost && is_ahead(deadline));
+                let is_known = reason.is_some();
+                let locks = ReleasedLocks::new(&CommandLocks::new([&guard]));
+                let (_, is_lost) = self.runner.released(&locks, &ended, guard.release()).await;
+                // A session that has ended meanwhile may have lasted until the command ended.
+                let was_lost = is_taken || (is_lost && !is_known);
                 self.tell_recorded(outcome, recorded.map_err(|error| escaped(&error.to_string())));
                 was_lost
             }

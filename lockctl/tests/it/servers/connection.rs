@@ -6,7 +6,7 @@ use lock_testkit::servers::{MariaDbServer, PostgresServer};
 use rustix::process::{Signal, kill_process};
 
 use crate::child::LIVES_ON;
-use crate::fixture::{Ended, Place, Process, is_alive, side_by_side};
+use crate::fixture::{Ended, LOCKCTL, Place, Process, is_alive, side_by_side};
 
 /// The options that lead to a database of its own.
 fn backend() -> String {
@@ -107,6 +107,30 @@ fn a_command_finds_no_ttl_of_a_lock_without_a_lease() {
     ended
         .prints(&["LOCK_KEY=k\n"])
         .says_nothing_of(&["LOCK_TTL_MS"]);
+}
+
+/// The end of the session is noticed before the release, by it, or during it.
+#[test]
+fn a_lock_that_is_broken_just_before_the_command_ends_is_not_a_success() {
+    let servers = [MariaDbServer::shared(), PostgresServer::shared()];
+    let modes = ["row", "advisory"];
+    let sites = servers
+        .iter()
+        .flat_map(|server| modes.map(|mode| (server, mode)));
+    // A database of its own for each: the next break of the key replaces the mark of this one.
+    let cases = sites.flat_map(|(server, mode)| {
+        ["0", "0.5"].map(|pause| (format!("{}?mode={mode}", server.database()), pause))
+    });
+    side_by_side(&cases.collect::<Vec<_>>(), |(url, pause)| {
+        let (place, backend) = (Place::new(), format!("--backend {url}"));
+        let script = format!("sleep {pause}; {LOCKCTL} {backend} break --yes k; exit 4");
+        let line = format!("{backend} run --events events k -- sh -c '{script}'");
+        place
+            .expect(79, &line)
+            .says(&["error: lost the lock on k: "]);
+        place.event("lost");
+        assert_eq!(place.event("released")["outcome"], "already_lost", "{url}");
+    });
 }
 
 /// No other process gets the lock of a killed `lockctl` while its command lives on.

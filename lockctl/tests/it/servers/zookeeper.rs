@@ -2,7 +2,7 @@
 
 use lock_testkit::servers::ZooKeeperServer;
 
-use crate::fixture::Place;
+use crate::fixture::{LOCKCTL, Place};
 
 #[test]
 fn a_command_is_not_stopped_by_a_session_shorter_than_its_lease() {
@@ -12,4 +12,20 @@ fn a_command_is_not_stopped_by_a_session_shorter_than_its_lease() {
     // The time to stop that follows from the ttl is 5 s, longer than the session is ever valid.
     // The command takes longer than the session lives without a heartbeat.
     place.expect(0, &format!("--backend {url} run --ttl 30s k -- sleep 5"));
+}
+
+/// The node is not watched yet, so that only the release finds it gone.
+#[test]
+fn a_short_command_that_loses_its_lock_is_not_a_success() {
+    let (url, process) = (ZooKeeperServer::shared().url(), std::process::id());
+    let backend = format!("--backend {url}/lockctl-lost-{process}");
+    for code in [0, 4] {
+        let place = Place::new();
+        let script = format!("{LOCKCTL} {backend} break --yes k; exit {code}");
+        let line = format!("{backend} run --events events k -- sh -c '{script}'");
+        let ended = place.expect(79, &line);
+        ended.says(&["error: lost the lock on k: "]);
+        assert_eq!(place.event("released")["outcome"], "already_lost");
+        place.event("lost");
+    }
 }
