@@ -115,7 +115,19 @@ fn a_warning_lets_the_command_go_on() {
 /// No renewal comes between the loss and the end of the command.
 #[test]
 fn a_loss_that_the_release_finds_counts() {
-    for (options, code) in [("k", 79), ("--on-lost warn k", 0)] {
+    let cases = [
+        (
+            "k",
+            79,
+            "error: lost the lock on k: it had ended before the command did",
+        ),
+        (
+            "--on-lost warn k",
+            0,
+            "warning: k is lost: it had ended before the command did",
+        ),
+    ];
+    for (options, code, said) in cases {
         let place = Place::new();
         let process = place.hold(&format!("--ttl 1m --events events {options}"), UNTIL_GO);
         break_lock(&place);
@@ -127,9 +139,7 @@ fn a_loss_that_the_release_finds_counts() {
             (&lost["keys"], &lost["reason"]),
             (&json!(["k"]), &Value::Null)
         );
-        if code == 79 {
-            ended.says(&["error: lost the lock on k: it had ended before the command did"]);
-        }
+        ended.says(&[said]);
     }
 }
 

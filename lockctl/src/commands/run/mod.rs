@@ -172,6 +172,11 @@ impl Run {
             Exit::Lost => failure.with_exit(self.lost()),
             _ => failure,
         })?;
+        if was_lost && self.runner.rules.on_lost == LostAction::Warn {
+            let keys = names(self.keys.iter().map(LockKey::as_str));
+            let message = format_args!("{keys} is lost: {ENDED_BEFORE}");
+            self.runner.console.warn(message);
+        }
         let reason = match ending.stop {
             Some(Stop::Lost(reason)) => reason.to_string(),
             Some(Stop::MaxHold) => {
