@@ -42,7 +42,7 @@ impl<'a> CommandLocks<'a> {
 
     /// Resolves when the first of them is lost.
     /// Cancel safety: nothing is lost; a loss is final.
-    pub(super) async fn lost(&self) -> LostReason {
+    pub(crate) async fn lost(&self) -> LostReason {
         select_all(self.guards().map(|guard| guard.lost().into_future()))
             .await
             .0

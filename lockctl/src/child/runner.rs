@@ -138,16 +138,18 @@ impl Runner {
     ) -> (&'static str, bool) {
         let outcome = self.outcome(releasing).await;
         let is_told = ended.as_ref().is_ok_and(|ending| ending.is_loss_told);
-        if outcome != ALREADY_LOST || is_told {
+        let reason = locks.reason();
+        // A max hold that ends only after the command has done no harm.
+        if outcome != ALREADY_LOST || is_told || reason == Some(LostReason::MaxHold) {
             return (outcome, false);
         }
-        let reason = locks.reason().map(LostReason::as_str);
+        let reason = reason.map(LostReason::as_str);
         let fields = json!({ "keys": locks.keys, "reason": reason });
         self.events.tell("lost", fields);
         let were_lost = locks.were_lost();
         if !were_lost {
             let keys = names(locks.keys.iter().map(String::as_str));
-            let message = format_args!("the lock on {keys} ended while it was being released");
+            let message = format_args!("the lock on {keys} ended before it was released");
             self.console.warn(message);
         }
         (outcome, were_lost)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use polylock::layers::acquire_all;
 use polylock::{AcquireRequest, DistributedLock, LockKey, LockLifetime, MultiGuard, Wait};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::app::{App, SHUTDOWN};
 use crate::backend::BackendUrl;
@@ -130,7 +130,10 @@ impl Run {
             acquired: &runner.acquired,
         };
         let began = Instant::now();
-        let request = &self.request;
+        let request = match self.keeps_min_hold(locks) {
+            true => self.request.clone().with_min_hold(Duration::ZERO),
+            false => self.request.clone(),
+        };
         // In one order for all processes: crossing pairs cannot deadlock. It looks for holders itself.
         let keys: BTreeSet<_> = self.keys.iter().cloned().collect();
         let requests: Vec<_> = keys
@@ -141,15 +144,47 @@ impl Run {
         match waiting.wait_for(acquiring, signals).await? {
             WaitOutcome::Acquired(guard) => {
                 let held = CommandLocks::new(guard.guards());
+                let acquired = Instant::now();
                 runner.tell_acquired(&held, began.elapsed());
                 let ended = runner.run_under(&held, locks.capabilities(), signals).await;
+                let found = match self.keeps_min_hold(locks) {
+                    true => self.keep(&held, acquired, signals).await,
+                    false => ENDED_BEFORE,
+                };
                 let held = ReleasedLocks::new(&held);
                 let was_lost = runner.release(&held, &ended, guard.release()).await;
-                self.verdict(ended, was_lost)
+                self.verdict(ended, was_lost.then_some(found))
             }
             WaitOutcome::Held(failure) => self.not_acquired(failure),
             WaitOutcome::Interrupted(signal) => Ok(Exit::Signaled(signal.as_raw())),
         }
+    }
+
+    /// Whether `lockctl` keeps the lock for its min hold, so that a signal can release it: it has no lease that
+    /// could expire. A lock on two backends may have one.
+    fn keeps_min_hold(&self, locks: &dyn DistributedLock) -> bool {
+        locks.capabilities().bound != LockLifetime::Lease && !self.request.min_hold().is_zero()
+    }
+
+    /// Waits for the end of the min hold, unless a signal or a loss ends the wait. Returns what is known of a
+    /// loss that is found after it.
+    async fn keep(
+        &self,
+        held: &CommandLocks<'_>,
+        acquired: Instant,
+        signals: &mut Signals,
+    ) -> &'static str {
+        let until = acquired + self.request.min_hold();
+        if until <= Instant::now() {
+            return ENDED_BEFORE;
+        }
+        tokio::select! {
+            biased;
+            _ = signals.next_that_ends() => {}
+            _ = held.lost() => {}
+            () = sleep_until(until) => {}
+        }
+        "it ended before its min hold, and perhaps before the command did"
     }
 
     fn not_acquired(&self, failure: CommandFailure) -> Result<Exit, CommandFailure> {
@@ -162,42 +197,42 @@ impl Run {
         Err(failure.with_exit(Exit::Of(self.args.conflict_exit_code)))
     }
 
-    /// `was_lost`: only the release found that.
+    /// `found`: what is known of a loss that only the release found.
     fn verdict(
         &self,
         ended: Result<Ending, CommandFailure>,
-        was_lost: bool,
+        found: Option<&str>,
     ) -> Result<Exit, CommandFailure> {
         let ending = ended.map_err(|failure| match failure.exit() {
             Exit::Lost => failure.with_exit(self.lost()),
             _ => failure,
         })?;
-        if was_lost && self.runner.rules.on_lost == LostAction::Warn {
+        let stops = self.runner.rules.on_lost == LostAction::Term;
+        if let (Some(found), false) = (found, stops) {
             let keys = names(self.keys.iter().map(LockKey::as_str));
-            let message = format_args!("{keys} is lost: {ENDED_BEFORE}");
+            let message = format_args!("{keys} is lost: {found}");
             self.runner.console.warn(message);
         }
-        let reason = match ending.stop {
-            Some(Stop::Lost(reason)) => reason.to_string(),
-            Some(Stop::MaxHold) => {
+        let found = found.filter(|_| stops);
+        let reason = match (ending.stop, found) {
+            (Some(Stop::Lost(reason)), _) => reason.to_string(),
+            (Some(Stop::MaxHold), _) => {
                 let keys = names(self.keys.iter().map(LockKey::as_str));
                 let message = format!("max-hold has ended the lock on {keys}");
                 return Err(CommandFailure::new(self.lost(), message)
                     .with_detail("command", format!("ended with {}", ending.status))
                     .with_hint("it ended before the lock did"));
             }
-            Some(Stop::Expiring) => "its lease could not be renewed in time".to_owned(),
-            _ if was_lost && self.runner.rules.on_lost == LostAction::Term => {
-                ENDED_BEFORE.to_owned()
-            }
-            Some(Stop::MaxRun) => {
+            (Some(Stop::Expiring), _) => "its lease could not be renewed in time".to_owned(),
+            (_, Some(found)) => found.to_owned(),
+            (Some(Stop::MaxRun), None) => {
                 let limit = self.runner.rules.max_run.unwrap_or_default();
                 self.runner
                     .console
                     .warn(format_args!("stopped after --max-run {}", human(limit)));
                 return Ok(ending.exit());
             }
-            Some(Stop::Asked) | None => return Ok(ending.exit()),
+            (Some(Stop::Asked) | None, None) => return Ok(ending.exit()),
         };
         let keys = names(self.keys.iter().map(LockKey::as_str));
         let message = format!("lost the lock on {keys}: {reason}");
@@ -210,12 +245,14 @@ impl Run {
         Exit::Of(self.args.lost_exit_code)
     }
 
-    /// The lease expires by itself where there is one; elsewhere `--min-hold` lasts as long as
-    /// this process. Of a lock on two backends, one part may have a lease and the other may not.
+    /// A lease expires by itself. Of a lock on two backends, one part may have a lease and the other may not: the
+    /// latter is kept for its min hold as long as this process lives.
     fn time_to_shut_down(&self, locks: &dyn DistributedLock) -> Duration {
         match locks.capabilities().bound {
-            LockLifetime::Lease if !self.runner.backend.migrates() => SHUTDOWN,
-            _ => self.request.min_hold().saturating_add(SHUTDOWN),
+            LockLifetime::Lease if self.runner.backend.migrates() => {
+                self.request.min_hold().saturating_add(SHUTDOWN)
+            }
+            _ => SHUTDOWN,
         }
     }
 }

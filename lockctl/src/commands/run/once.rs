@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Run, RunArgs};
 use crate::args::{once_key, period};
 use crate::backend::BackendUrl;
-use crate::child::{CommandLocks, Ending, LostAction, ReleasedLocks, Signals, name};
+use crate::child::{CommandLocks, ENDED_BEFORE, Ending, LostAction, ReleasedLocks, Signals, name};
 use crate::commands::app;
 use crate::exit::Exit;
 use crate::output::{
@@ -150,7 +150,7 @@ impl Run {
                 false
             }
         };
-        self.verdict(ended, was_lost)
+        self.verdict(ended, was_lost.then_some(ENDED_BEFORE))
     }
 
     async fn skip_busy(&self, locks: &dyn DistributedLock) {

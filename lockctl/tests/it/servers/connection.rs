@@ -61,7 +61,7 @@ fn a_signal_ends_the_wait_for_min_hold() {
     let script = "sh -c 'exit 3'";
     let options = "--min-hold 30s --events events k";
     let mut run = place.start(&format!("{backend} run {options} -- {script}"));
-    place.event("released");
+    place.event("child_exit");
     place.expect(75, &format!("{backend} try k"));
     assert!(run.is_running(), "its end would end the lock");
     let asked = Instant::now();

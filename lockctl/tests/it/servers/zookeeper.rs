@@ -1,6 +1,7 @@
 //! Locks that live with a session, from the command line.
 
 use lock_testkit::servers::ZooKeeperServer;
+use rustix::process::Signal;
 
 use crate::fixture::{LOCKCTL, Place};
 
@@ -28,4 +29,38 @@ fn a_short_command_that_loses_its_lock_is_not_a_success() {
         assert_eq!(place.event("released")["outcome"], "already_lost");
         place.event("lost");
     }
+}
+
+/// The session outlives `lockctl`, so that its end would free the lock 10 s later.
+#[test]
+fn a_signal_during_the_min_hold_frees_the_lock_at_once() {
+    let (url, process) = (ZooKeeperServer::shared().url(), std::process::id());
+    let backend = format!("--backend {url}/lockctl-min-hold-{process}");
+    for signal in [Signal::INT, Signal::TERM] {
+        let place = Place::new();
+        let options = "--min-hold 30s --events events k";
+        let mut run = place.start(&format!("{backend} run -n {options} -- sh -c 'exit 7'"));
+        place.event("child_exit");
+        place.expect(75, &format!("{backend} try k"));
+        assert!(run.is_running(), "it keeps no lock");
+        run.signal(signal);
+        run.expect(7);
+        place.expect(0, &format!("{backend} try k"));
+        assert_eq!(place.event("released")["outcome"], "clean");
+    }
+}
+
+#[test]
+fn a_loss_during_the_min_hold_counts() {
+    let (url, process) = (ZooKeeperServer::shared().url(), std::process::id());
+    let backend = format!("--backend {url}/lockctl-lost-hold-{process}");
+    let place = Place::new();
+    let run = place.start(&format!(
+        "{backend} run --min-hold 30s --events events k -- true"
+    ));
+    place.event("child_exit");
+    place.expect(0, &format!("{backend} break --yes k"));
+    run.expect(79)
+        .says(&["error: lost the lock on k: it ended before its min hold"]);
+    assert_eq!(place.event("lost")["reason"], "broken");
 }
