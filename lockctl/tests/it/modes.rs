@@ -46,10 +46,11 @@ fn modes_and_namespaces_are_shown() {
 fn a_lock_may_outlast_its_command() {
     let place = Place::new();
     let began = Instant::now();
-    let line = "run --ttl 2s --min-hold 3s k -- true";
+    let line = "run --ttl 2s --min-hold 3s --events events k -- true";
     place.expect(0, line).says_only("");
     // That lockctl does not stay itself is shown by what is left.
     place.expect(75, "run -n k -- true");
+    assert_eq!(place.event("released")["outcome"], "clean");
     place.until_free("k");
     let held = began.elapsed();
     assert!(
