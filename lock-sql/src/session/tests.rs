@@ -277,24 +277,6 @@ async fn a_holder_that_releases_meanwhile_is_not_said_to_be_broken() {
     }
 }
 
-/// The session does not run between the break and the release, and so has not noticed its end.
-#[tokio::test]
-async fn a_release_after_a_break_finds_the_lock_lost() {
-    for url in urls(&["mode=row", "mode=advisory"]) {
-        let (here, there) = (open(&url).await, open(&url).await);
-        let guard = recorded(&here).await;
-        let key = guard.key().clone();
-        let operator = std::thread::spawn(move || {
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            let runtime = runtime.enable_all().build().unwrap();
-            runtime.block_on(break_lock(&there.context, &key, "why"))
-        });
-        assert!(operator.join().unwrap().unwrap().is_some(), "{url}");
-        let released = guard.release().await;
-        assert_eq!(released.unwrap(), Released::AlreadyLost, "{url}");
-    }
-}
-
 /// The break has read the record of the first lock and is about to mark it.
 #[tokio::test]
 async fn a_break_ends_no_session_that_has_released_the_lock_and_holds_another() {

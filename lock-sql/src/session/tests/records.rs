@@ -1,4 +1,4 @@
-//! Records of holders that are written late.
+//! Records of holders that are written late, and what a release does about them.
 
 use std::time::Duration;
 
@@ -6,8 +6,9 @@ use lock_testkit::locks::until;
 use polylock_core::admin::LockAdmin as _;
 use polylock_core::{LockKey, Released, Wait};
 
-use super::{open, recorded, request, run};
+use super::{open, recorded, request, run, urls};
 use crate::database::tests::{databases, until_blocked};
+use crate::session::admin::break_lock;
 use crate::session::args::Args;
 
 /// Another transaction locks the record, so that it cannot be written before the release, nor cleared by it.
@@ -102,5 +103,23 @@ async fn a_release_that_was_dropped_goes_on_and_is_waited_for() {
             dropped.is_err() && !is_done
         })
         .await;
+    }
+}
+
+/// The session does not run between the break and the release, and so has not noticed its end.
+#[tokio::test]
+async fn a_release_after_a_break_finds_the_lock_lost() {
+    for url in urls(&["mode=row", "mode=advisory"]) {
+        let (here, there) = (open(&url).await, open(&url).await);
+        let guard = recorded(&here).await;
+        let key = guard.key().clone();
+        let operator = std::thread::spawn(move || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().build().unwrap();
+            runtime.block_on(break_lock(&there.context, &key, "why"))
+        });
+        assert!(operator.join().unwrap().unwrap().is_some(), "{url}");
+        let released = guard.release().await;
+        assert_eq!(released.unwrap(), Released::AlreadyLost, "{url}");
     }
 }
