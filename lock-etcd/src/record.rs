@@ -201,6 +201,8 @@ impl RecordWrite {
     async fn revoke_unneeded(&self, attached: Option<i64>) -> Result<bool, EtcdFailure> {
         let attached = match attached {
             Some(attached) => attached,
+            // No record was sent.
+            None if !self.is_granted.load(Ordering::Relaxed) => NO_LEASE,
             None => match self.attached().await? {
                 Some(attached) => attached,
                 None => return Ok(false),
@@ -234,8 +236,12 @@ impl RecordWrite {
             let touch = Txn::new()
                 .when([unchanged])
                 .and_then([TxnOp::put(path, "", Some(same))]);
-            if !self.connection.txn(touch).await?.succeeded() {
-                return Ok(None);
+            match self.connection.txn(touch).await {
+                Ok(touched) if !touched.succeeded() => return Ok(None),
+                Ok(_) => {}
+                // A full database refuses the write that is under way as well.
+                Err(failure) if failure.is_full() => {}
+                Err(failure) => return Err(failure),
             }
         }
         Ok(Some(found.lease()))

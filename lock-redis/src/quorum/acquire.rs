@@ -106,7 +106,7 @@ pub(super) enum QuorumOutcome {
     },
     Unreachable {
         error: Error,
-        /// Whether it ends while a waiter waits, however long that takes.
+        /// Whether nodes will vote after a known time.
         passes: bool,
     },
     Won(FencingToken),
@@ -180,7 +180,7 @@ impl QuorumAcquisition {
                 Ok(Some(token)) => QuorumOutcome::Won(token),
                 Ok(None) => QuorumOutcome::Unreachable {
                     error: votes_lost(),
-                    passes: true,
+                    passes,
                 },
                 Err(error) => QuorumOutcome::Unreachable { error, passes },
             };

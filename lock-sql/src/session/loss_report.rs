@@ -97,7 +97,7 @@ const REASON_TIMEOUT: Duration = Duration::from_millis(250);
 /// Others may have the locks by now.
 const LATE_REASON_TIMEOUT: Duration = Duration::from_millis(100);
 /// The caller of a release waits for it, and has an unknown outcome otherwise.
-const MARK_TIMEOUT: Duration = Duration::from_millis(500);
+const MARK_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn unix_now() -> u64 {
     let now = SystemTime::now()

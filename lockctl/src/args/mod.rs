@@ -106,13 +106,13 @@ pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
     ];
     let of_lease = text_of(&error, ContextKind::InvalidArg).starts_with("--lease");
     for kind in kinds {
-        let text = text_of(&error, kind);
+        let text = &text_of(&error, kind).to_owned();
         let is_url = text.contains('@') || LockUrl::may_be_url(text);
         if is_url || is_lease(text) || of_lease && kind == ContextKind::InvalidValue {
             error.insert(kind, ContextValue::String("***".to_owned()));
             // It repeats the text.
             error.remove(ContextKind::Suggested);
-            if is_url && kind != ContextKind::InvalidValue {
+            if LockUrl::may_be_url(text) && kind != ContextKind::InvalidValue {
                 let tip = "the URL of a lock service is given by --backend URL".into();
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
             }
@@ -171,11 +171,12 @@ pub(crate) fn with_tip(
     let Some((command, key)) = command else {
         return error;
     };
+    let is_misspelt = error.get(ContextKind::SuggestedArg).is_some();
     let begins_with_hyphen = text_of(&error, ContextKind::InvalidArg).starts_with('-');
     let has_tip = error.get(ContextKind::Suggested).is_some();
     let tip = match error.kind() {
         // Behind -- is no key but the command, which is what clap suggests.
-        ErrorKind::UnknownArgument if begins_with_hyphen => {
+        ErrorKind::UnknownArgument if begins_with_hyphen && !is_misspelt => {
             format!("a {key} of `lockctl {command}` does not begin with -")
         }
         _ if has_tip => return error,

@@ -132,7 +132,7 @@ impl CommandWatch<'_> {
         Ok(Ending {
             status: status?,
             stop,
-            is_loss_told: is_lost || is_expiring,
+            is_loss_told: is_lost || matches!(stop, Some(Stop::Expiring | Stop::MaxHold)),
             // A signal that the command got as well may be seen after its end.
             is_asked: is_asked || signals.has_ending().await,
         })

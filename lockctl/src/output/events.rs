@@ -112,7 +112,7 @@ fn inherited(number: u32) -> io::Result<EventsFile> {
 fn other_inherited(number: u32) -> io::Result<File> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
-    if is_own(number)? {
+    if is_own(number) {
         return Err(Errno::BADF.into());
     }
     let number = i32::try_from(number).map_err(|_| Errno::BADF)?;
@@ -125,13 +125,14 @@ fn other_inherited(number: u32) -> io::Result<File> {
     }
 }
 
-/// Whether this process has opened a descriptor itself: those are closed on exec, and so none is inherited.
+/// Whether this process has opened a descriptor itself: those are closed on exec, and so none is inherited. False
+/// where the system does not say.
 #[cfg(target_os = "linux")]
-fn is_own(number: u32) -> io::Result<bool> {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"))?;
+fn is_own(number: u32) -> bool {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-    Ok(flags.is_some_and(|flags| OFlags::from_bits_retain(flags).contains(OFlags::CLOEXEC)))
+    flags.is_some_and(|flags| OFlags::from_bits_retain(flags).contains(OFlags::CLOEXEC))
 }
 
 /// Elsewhere, to open a descriptor again duplicates it.

@@ -149,11 +149,16 @@ impl Run {
                 let ended = runner.run_under(&held, locks.capabilities(), signals).await;
                 let found = match self.keeps_min_hold(locks) {
                     true => self.keep(&held, acquired, signals).await,
-                    false => ENDED_BEFORE,
+                    false => Some(ENDED_BEFORE),
                 };
                 let held = ReleasedLocks::new(&held);
                 let was_lost = runner.release(&held, &ended, guard.release()).await;
-                self.verdict(ended, was_lost.then_some(found))
+                if was_lost && found.is_none() {
+                    let keys = names(self.keys.iter().map(LockKey::as_str));
+                    let message = format_args!("{keys} was lost before the end of its min hold");
+                    runner.console.warn(message);
+                }
+                self.verdict(ended, found.filter(|_| was_lost))
             }
             WaitOutcome::Held(failure) => self.not_acquired(failure),
             WaitOutcome::Interrupted(signal) => Ok(Exit::Signaled(signal.as_raw())),
@@ -167,16 +172,16 @@ impl Run {
     }
 
     /// Waits for the end of the min hold, unless a signal or a loss ends the wait. Returns what is known of a
-    /// loss that is found after it.
+    /// loss that is found after it; `None` if it surely came later than the end of the command.
     async fn keep(
         &self,
         held: &CommandLocks<'_>,
         acquired: Instant,
         signals: &mut Signals,
-    ) -> &'static str {
-        let until = acquired + self.request.min_hold();
-        if until <= Instant::now() {
-            return ENDED_BEFORE;
+    ) -> Option<&'static str> {
+        let (began, until) = (Instant::now(), acquired + self.request.min_hold());
+        if until <= began {
+            return Some(ENDED_BEFORE);
         }
         tokio::select! {
             biased;
@@ -184,7 +189,9 @@ impl Run {
             _ = held.lost() => {}
             () = sleep_until(until) => {}
         }
-        "it ended before its min hold, and perhaps before the command did"
+        // A loss is noticed in less time.
+        let is_soon = began.elapsed() < self.request.ttl();
+        is_soon.then_some("it ended before its min hold, and perhaps before the command did")
     }
 
     fn not_acquired(&self, failure: CommandFailure) -> Result<Exit, CommandFailure> {

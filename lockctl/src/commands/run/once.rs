@@ -142,6 +142,11 @@ impl Run {
                 let (_, is_lost) = self.runner.released(&locks, &ended, guard.release()).await;
                 // A session that has ended meanwhile may have lasted until the command ended.
                 let was_lost = is_taken || (is_lost && !is_known);
+                if is_lost && !was_lost {
+                    let key = Escaped(self.request.key().as_str());
+                    let message = format_args!("{key} was lost after the command had ended");
+                    self.runner.console.warn(message);
+                }
                 self.tell_recorded(outcome, recorded.map_err(|error| escaped(&error.to_string())));
                 was_lost
             }
