@@ -109,12 +109,9 @@ pub(crate) const MAX_REASON: usize = 1024;
 /// any other value; only `inspect` finds them.
 async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, RedisFailure> {
     let mut found = Vec::new();
-    for key in keys(
-        server
-            .topology
-            .scan(&pattern(prefix), server.timeout)
-            .await?,
-    ) {
+    let pattern = pattern(prefix);
+    let names = server.topology.scan(&pattern, server.timeout).await?;
+    for key in keys(names) {
         match server.inspect(&key).await {
             Ok(Some(seen)) if seen.is_ours() => found.push(info(key, &seen)),
             // A key of another type is no lock.

@@ -64,3 +64,20 @@ fn a_loss_during_the_min_hold_counts() {
         .says(&["error: lost the lock on k: it ended before its min hold"]);
     assert_eq!(place.event("lost")["reason"], "broken");
 }
+
+/// A loss is noticed within the ttl, so that this one came after the command.
+#[test]
+fn a_loss_late_in_the_min_hold_says_nothing_of_the_command() {
+    let (url, process) = (ZooKeeperServer::shared().url(), std::process::id());
+    let backend = format!("--backend {url}/lockctl-late-loss-{process}");
+    let place = Place::new();
+    let run = place.start(&format!(
+        "{backend} run --ttl 1s --min-hold 30s --events events k -- sh -c 'exit 4'"
+    ));
+    place.event("child_exit");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    place.expect(0, &format!("{backend} break --yes k"));
+    run.expect(4)
+        .says(&["warning: k was lost before the end of its min hold"]);
+    assert_eq!(place.event("lost")["reason"], "broken");
+}
