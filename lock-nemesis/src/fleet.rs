@@ -13,7 +13,7 @@ use lock_testkit::proxy::{Proxy, Wire};
 use lock_testkit::servers::{
     EtcdOptions, EtcdServer, Fsync, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer,
     RedisCluster, RedisOptions, RedisSentinels, RedisServer, ServerProcess, ZooKeeperEnsemble,
-    ZooKeeperOptions, ZooKeeperServer,
+    ZooKeeperOptions, ZooKeeperServer, data_dir,
 };
 use tempfile::TempDir;
 
@@ -52,8 +52,7 @@ impl Fleet {
             }
             BackendKind::Etcd => {
                 let hosts = [0, 1, 2].map(|n| Some(host(n)));
-                let options = EtcdOptions::new().on_disk();
-                FleetServers::Etcd(EtcdServer::cluster_on(&hosts, &options))
+                FleetServers::Etcd(EtcdServer::cluster_on(&hosts, &EtcdOptions::new()))
             }
             BackendKind::MariaDbAdvisory | BackendKind::MariaDbLease | BackendKind::MariaDbRow => {
                 let options = MariaDbOptions::new().with_clock().with_host(&host(0));
@@ -78,7 +77,7 @@ impl Fleet {
                 let started = RedisSentinels::start_on([a, b], [a, b, c], &persistent);
                 FleetServers::Sentinel(started)
             }
-            BackendKind::Sqlite => FleetServers::Sqlite(tempfile::tempdir()?),
+            BackendKind::Sqlite => FleetServers::Sqlite(tempfile::tempdir_in(data_dir())?),
             BackendKind::ZooKeeper => {
                 // A leader without its followers leads on for 10 s, as with the limits of the package.
                 let options = ZooKeeperOptions::new()

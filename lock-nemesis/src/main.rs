@@ -87,8 +87,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Becomes a nemesis whose temporary directory is a file system of its own, so that it can be full.
-/// It goes with the last process that sees it.
+/// Becomes a nemesis whose servers are on a file system of its own, so that it can be full. It goes with
+/// the last process that sees it.
 fn run_on_own_disk() -> io::Error {
     let program = match env::current_exe() {
         Ok(program) => program,
@@ -96,25 +96,17 @@ fn run_on_own_disk() -> io::Error {
     };
     let mut command = Command::new("unshare");
     command
-        .args(["--mount", "--propagation", "private", "sh", "-c", OWN_DISK])
-        .arg(env::temp_dir())
+        .args(["--mount", "--propagation", "private"])
+        .args(["sh", "-c", OWN_DISK, "sh"])
         .arg(program)
         .args(env::args_os().skip(1))
         .env(ON_OWN_DISK, "");
     command.exec()
 }
 
-/// Data of servers that take seconds to make are shared, and so are the numbers of ports and networks.
 const OWN_DISK: &str = r#"
 set -e
-disk=$0/polylock-disk-0
-mkdir -p "$disk"
-mount -t tmpfs -o size=800m,mode=1777 tmpfs "$disk"
-for name in ports-0 subnets-0 templates-0; do
-    mkdir -p -m 700 "$0/polylock-$name" "$disk/polylock-$name"
-    mount --bind "$0/polylock-$name" "$disk/polylock-$name"
-done
-export TMPDIR="$disk"
+mount -t tmpfs -o size=800m,mode=1777 tmpfs /dev/shm
 exec "$@"
 "#;
 const ON_OWN_DISK: &str = "NEMESIS_DISK";

@@ -24,7 +24,7 @@ use crate::support::{
 /// A server that restarts keeps the locks that last for long enough, and tokens grow over it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_server_costs_no_lock() {
-    let server = EtcdServer::start(EtcdOptions::default().on_disk());
+    let server = EtcdServer::start(EtcdOptions::default());
     let place = Place::of(&server).await;
     let locks = place.client().await;
     let long = request("a").with_ttl(Duration::from_secs(15));

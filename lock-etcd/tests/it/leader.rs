@@ -93,7 +93,7 @@ async fn waiters_keep_their_order_when_the_leader_is_killed() {
 /// goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_majority_no_client_holds_or_is_granted_a_lock() {
-    let servers = EtcdServer::cluster(&EtcdOptions::default().on_disk());
+    let servers = EtcdServer::cluster(&EtcdOptions::default());
     let place = Place::of_all(&servers).await;
     let locks = place.client().await;
     let guard = acquire(&locks, "a").await;

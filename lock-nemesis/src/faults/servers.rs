@@ -1,10 +1,9 @@
 //! Faults of server processes.
 
-use std::env;
 use std::fs;
 use std::io::{self, Write};
 
-use lock_testkit::servers::RedisSentinels;
+use lock_testkit::servers::{RedisSentinels, data_dir};
 use lock_testkit::sim::Rng;
 
 use super::injection::{Injected, lasting, passing};
@@ -69,7 +68,7 @@ pub(super) fn settings(world: &mut World, _: &mut Rng) -> io::Result<Injected> {
 /// The file system of all servers and SQLite clients is full. Processes that died of it are started
 /// again at the end.
 pub(super) fn full_disk(_: &mut World, _: &mut Rng) -> io::Result<Injected> {
-    let path = env::temp_dir().join("filler");
+    let path = data_dir().join("filler");
     let mut filler = fs::File::create(&path)?;
     let mut size = 1 << 20;
     let block = vec![0; size];

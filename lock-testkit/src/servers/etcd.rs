@@ -1,7 +1,6 @@
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::port::free_port;
@@ -23,20 +22,11 @@ pub struct EtcdOptions {
     peers: Vec<(Ipv4Addr, u16)>,
     peer: u16,
     is_tls: bool,
-    is_on_disk: bool,
 }
 
 setup_options!(EtcdOptions);
 
 impl EtcdOptions {
-    /// Keeps its data over a restart. By default they are in memory, so that no busy disk delays a request
-    /// for longer than a lease lasts.
-    #[must_use]
-    pub fn on_disk(mut self) -> Self {
-        self.is_on_disk = true;
-        self
-    }
-
     /// Takes TLS only, which its flags set up.
     #[must_use]
     pub fn with_tls(mut self) -> Self {
@@ -131,20 +121,6 @@ fn quick() -> EtcdOptions {
 
 deref_to!(EtcdServer, 0: ServerProcess);
 
-impl EtcdOptions {
-    /// Where a server with this directory has its data.
-    fn data(&self, dir: &Path) -> PathBuf {
-        let memory = Path::new("/dev/shm");
-        match dir
-            .file_name()
-            .filter(|_| !self.is_on_disk && memory.is_dir())
-        {
-            Some(name) => memory.join(name),
-            None => dir.join("data"),
-        }
-    }
-}
-
 impl Service for EtcdOptions {
     fn configure(&self, _: &Site<'_>) -> io::Result<()> {
         Ok(())
@@ -166,7 +142,7 @@ impl Service for EtcdOptions {
         let peer = format!("http://{address}:{}", self.peer);
         let flags = [
             ("name", self.peer.to_string()),
-            ("data-dir", self.data(site.dir).display().to_string()),
+            ("data-dir", site.dir.join("data").display().to_string()),
             ("listen-client-urls", client.clone()),
             ("advertise-client-urls", client),
             ("listen-peer-urls", peer.clone()),
@@ -182,13 +158,6 @@ impl Service for EtcdOptions {
             .chain(own);
         let words = flags.map(|(name, value)| format!("--{name}={value}").into());
         Ok(std::iter::once("etcd".into()).chain(words).collect())
-    }
-
-    fn farewell(&self) -> &'static str {
-        match self.is_on_disk {
-            true => "",
-            false => r#"rm -rf "/dev/shm/${dir##*/}""#,
-        }
     }
 
     /// By the log with TLS, because the server refuses unknown clients, and in a cluster, because a member

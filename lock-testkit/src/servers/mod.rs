@@ -1,8 +1,8 @@
 //! Private servers for tests, started from the packages of the system.
 //!
 //! Each has a free port of 127.0.0.1, or of the [host](crate::network) that its options name, and a
-//! temporary directory of its own, and ends with the value or with the process that started it,
-//! however that ends. Everything here blocks the thread, for
+//! directory of its own, [in memory](data_dir) if there is enough, and ends with the value or with the
+//! process that started it, however that ends. Everything here blocks the thread, for
 //! milliseconds unless it says otherwise.
 
 mod cluster;
@@ -33,6 +33,7 @@ pub use self::resp::{Reply, RespClient};
 pub use self::sentinel::RedisSentinels;
 pub use self::server_process::ServerProcess;
 pub use self::shared::unique;
+pub use self::template::data_dir;
 pub use self::tls::{ClientCertificate, ServerCertificate, TestCertificates};
 pub use self::zookeeper::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 
