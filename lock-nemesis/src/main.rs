@@ -96,8 +96,8 @@ fn run_on_own_disk() -> io::Error {
     };
     let mut command = Command::new("unshare");
     command
-        .args(["--mount", "--propagation", "private"])
-        .args(["sh", "-c", OWN_DISK, "sh"])
+        .args(["--mount", "--propagation", "private", "sh", "-c", OWN_DISK])
+        .arg(env::temp_dir())
         .arg(program)
         .args(env::args_os().skip(1))
         .env(ON_OWN_DISK, "");
@@ -106,7 +106,9 @@ fn run_on_own_disk() -> io::Error {
 
 const OWN_DISK: &str = r#"
 set -e
-mount -t tmpfs -o size=800m,mode=1777 tmpfs /dev/shm
+export LOCK_TESTKIT_DIR=$0/polylock-disk-0
+mkdir -p "$LOCK_TESTKIT_DIR"
+mount -t tmpfs -o size=800m,mode=1777 tmpfs "$LOCK_TESTKIT_DIR"
 exec "$@"
 "#;
 const ON_OWN_DISK: &str = "NEMESIS_DISK";

@@ -3,7 +3,7 @@
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::proxy::{Command, Direction, Fate};
 use polylock_core::memory::Request;
-use polylock_core::{DistributedLock, ErrorKind, LostReason};
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -84,6 +84,21 @@ async fn a_waiter_cut_at_any_byte_is_served_once() {
         release(next).await;
         place.assert_nothing_left(&[&locks], "a").await;
     }
+}
+
+#[tokio::test]
+async fn an_older_refusal_does_not_tell_the_outcome_of_the_last_request() {
+    let place = Place::new();
+    let locks = place.patient_client().await;
+    let loading = Fate::Replaced("-LOADING Redis is loading the dataset in memory\r\n");
+    let fates = [loading, Fate::LateReply(SOON)];
+    let planned = fates.map(|fate| place.proxy().plan(is_kind(Request::Acquire), fate));
+    let waits = within(request("a").with_mode(Mode::Shared), ms(1_500));
+    let error = assert_error(&locks, &waits, ErrorKind::Unavailable).await;
+    assert_eq!(planned.map(|it| it.struck()), [1, 1], "{error}");
+    assert!(error.message().contains("LOADING"), "{error}");
+    assert!(error.is_outcome_unknown(), "{error:?}");
+    place.assert_nothing_left(&[&locks], "a").await;
 }
 
 #[tokio::test]

@@ -121,7 +121,7 @@ fn waits_for_this_process(pid: i32) -> bool {
             Some(parent) => at = parent,
             // Other users' processes may be hidden, and not every system has /proc.
             None => {
-                let pid = Pid::from_raw(pid);
+                let pid = Pid::from_raw(pid.max(0));
                 return pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH));
             }
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lock_testkit::servers::RedisServer;
+use lock_testkit::servers::{RedisServer, data_dir};
 use polylock::DistributedLock;
 use polylock_bench::plan::{Plan, Workload};
 use polylock_bench::report::{Report, Sample};
@@ -151,9 +151,9 @@ pub(crate) fn openers_with_processes() -> Openers {
     Openers::compiled_in().with_worker(worker())
 }
 
-/// A directory in memory: a disk that other tests keep busy stalls for longer than a lease of a second lasts.
+/// A directory in memory if there is enough of it: a disk that other tests keep busy stalls for longer than a lease of a second lasts.
 pub(crate) fn memory_dir() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").expect("there is memory")
+    tempfile::tempdir_in(data_dir()).expect("it takes directories")
 }
 
 /// A file of a directory that has to live as long.

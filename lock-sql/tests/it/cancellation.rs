@@ -68,7 +68,7 @@ async fn a_connection_under_way_leaves_no_transaction() {
 
 #[test]
 fn a_blocked_runtime_keeps_no_other_process_from_writing() {
-    let place = Place::in_memory();
+    let place = Place::new();
     let (blocked, other) = (runtime(), runtime());
     let locks = blocked.block_on(place.open());
     let guard = blocked

@@ -9,7 +9,7 @@ use lock_testkit::taker::Taker;
 use polylock_core::{DistributedLock, LockKey};
 
 lock_testkit::conformance!(
-    harness = Place::in_memory(),
+    harness = Place::new(),
     // Nothing comes between a process and its file; what a disk does is in `file.rs`.
     skip = [Duplicates, Fair, Faults],
 );

@@ -72,7 +72,7 @@ async fn the_file_that_took_its_place_is_used_after_that() {
 
 #[tokio::test]
 async fn locks_in_the_new_file_outlive_those_of_the_old_one() {
-    let place = Place::in_memory();
+    let place = Place::new();
     let locks = place.open().await;
     let ttl = Duration::from_secs(2);
     let old = locks.request("old").ttl(ttl).acquire().await.unwrap();
@@ -263,7 +263,7 @@ const DAMAGE_BAD: &str = "UPDATE polylock_locks SET permits = -1 WHERE key = CAS
 /// Requests for several keys share a transaction, and new keys pass the purge over all rows.
 #[tokio::test]
 async fn a_row_that_makes_no_sense_costs_its_own_lock_only() {
-    let place = Place::in_memory();
+    let place = Place::new();
     let locks = Arc::new(place.open().await);
     let short = |name: &str| {
         let request = AcquireRequest::new(LockKey::new(name).unwrap());

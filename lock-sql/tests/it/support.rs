@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use lock_testkit::servers::data_dir;
 use polylock_sql::Sqlite;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _};
@@ -16,18 +17,17 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// In memory if there is enough of it: a disk that other tests keep busy stalls for longer than a
+    /// short lease has.
     pub(crate) fn new() -> Self {
-        Self::below(env!("CARGO_TARGET_TMPDIR"))
-    }
-
-    /// In memory: a disk that other tests keep busy stalls for longer than a short lease has.
-    pub(crate) fn in_memory() -> Self {
-        Self::below("/dev/shm")
-    }
-
-    fn below(directory: &str) -> Self {
         Self {
-            directory: tempfile::tempdir_in(directory).unwrap(),
+            directory: tempfile::tempdir_in(data_dir()).unwrap(),
+        }
+    }
+
+    pub(crate) fn on_disk() -> Self {
+        Self {
+            directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
         }
     }
 

@@ -9,7 +9,7 @@ use super::database::{DatabaseClient, Dialect};
 use super::port::free_port;
 use super::process::Account;
 use super::server_process::{Service, Setup, Site, deref_to, setup_options, started};
-use super::template::{DATA, Template};
+use super::template::{DATA, Template, disk_dir};
 use super::{DatabaseServer, ServerProcess, SharedDatabase, TestCertificates};
 use crate::command::run;
 
@@ -141,6 +141,11 @@ const TLS: [(&str, &str); 3] = [
 impl Service for MariaDbOptions {
     fn accounts(&self) -> &'static [&'static str] {
         &["mysql", "nobody"]
+    }
+
+    /// In `/dev/shm` it maps its log into memory, which then survives its end whatever its options say.
+    fn parent(&self) -> PathBuf {
+        disk_dir()
     }
 
     fn configure(&self, site: &Site<'_>) -> io::Result<()> {

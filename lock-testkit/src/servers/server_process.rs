@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::process::{Account, LOG, ServerChild};
 use super::shared::SharedServer;
-use super::template::scratch;
+use super::template::{data_dir, scratch};
 use crate::clock::ShiftedClock;
 use crate::lock;
 use crate::network::NetworkHost;
@@ -37,6 +37,11 @@ pub(super) trait Service: Debug + Send + Sync {
     /// any, the user of this process.
     fn accounts(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// Where its directory is.
+    fn parent(&self) -> PathBuf {
+        data_dir()
     }
 
     /// Writes what it needs into its directory, before it starts for the first time.
@@ -193,7 +198,7 @@ impl ServerProcess {
         service: impl Service + 'static,
     ) -> io::Result<Self> {
         let account = Account::of(service.accounts())?;
-        let dir = scratch(&account)?;
+        let dir = scratch(&service.parent(), &account)?;
         let site = Site {
             dir: dir.path(),
             port,

@@ -40,7 +40,7 @@ impl Template<'_> {
     /// Where it is, made as for a copy if need be.
     pub(super) fn place(&self, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<PathBuf> {
         made_once(&self.name()?, |copied| {
-            let draft = scratch(self.account)?;
+            let draft = scratch(&disk_dir(), self.account)?;
             make(draft.path())?;
             // The draft can be on another disk.
             copy_all(&draft.path().join(DATA), copied)
@@ -79,25 +79,35 @@ pub(crate) fn made_once(
     Ok(place)
 }
 
-/// Where the directories of all servers are: in memory if there is enough of it, because a busy disk
-/// stops a server for seconds, and else in the temporary directory.
+/// Where the directories of servers are: in memory if there is enough of it, because a busy disk stops a
+/// server for seconds, and else in the temporary directory. `LOCK_TESTKIT_DIR` names another place.
 #[must_use]
 pub fn data_dir() -> PathBuf {
     let memory = Path::new("/dev/shm");
-    match rustix::fs::statvfs(memory) {
-        Ok(found) if found.f_blocks * found.f_frsize >= LEAST_MEMORY => memory.to_owned(),
-        Ok(_) | Err(_) => env::temp_dir(),
+    match (chosen(), rustix::fs::statvfs(memory)) {
+        (Some(chosen), _) => chosen,
+        (None, Ok(found)) if found.f_blocks * found.f_frsize >= LEAST_MEMORY => memory.to_owned(),
+        (None, Ok(_) | Err(_)) => env::temp_dir(),
     }
+}
+
+/// Where the directories of servers are that behave in another way in memory.
+pub(super) fn disk_dir() -> PathBuf {
+    chosen().unwrap_or_else(env::temp_dir)
+}
+
+fn chosen() -> Option<PathBuf> {
+    env::var_os("LOCK_TESTKIT_DIR").map(PathBuf::from)
 }
 
 /// A container has 64 MiB, unless it is told otherwise.
 const LEAST_MEMORY: u64 = 512 << 20;
 
-/// A directory among those of the servers that the account owns.
-pub(super) fn scratch(account: &Account) -> io::Result<TempDir> {
+/// A directory in `parent` that the account owns.
+pub(super) fn scratch(parent: &Path, account: &Account) -> io::Result<TempDir> {
     let dir = tempfile::Builder::new()
         .prefix("polylock-")
-        .tempdir_in(data_dir())?;
+        .tempdir_in(parent)?;
     account.give(dir.path())?;
     Ok(dir)
 }

@@ -137,7 +137,9 @@ fn is_group_alive(group: Pid) -> bool {
 }
 
 fn group_of(pid: Pid) -> Option<Pid> {
-    Pid::from_raw(number_after_name(pid.as_raw_nonzero().get(), 2)?)
+    let group = number_after_name(pid.as_raw_nonzero().get(), 2)?;
+    // The group of a process that is ending is -1.
+    Pid::from_raw(group.max(0))
 }
 
 /// The parent of a process, 0 for none that is seen here; `None` where the system does not tell.

@@ -133,7 +133,7 @@ fn the_answer_for_programs_has_its_documented_form() {
 
 #[test]
 fn without_a_url_it_looks_at_the_chosen_backend() {
-    let place = Place::new();
+    let place = Place::on_disk();
     let ended = place.expect(0, "doctor");
     assert!(ended.stdout.starts_with("sqlite:"), "{ended}");
     assert!(place.database().exists(), "no default database");
@@ -259,7 +259,7 @@ fn both_backends_of_a_migration_are_examined() {
 #[cfg(feature = "sqlite")]
 #[test]
 fn a_file_gets_a_clean_bill_and_one_that_is_no_database_an_error() {
-    let place = Place::new();
+    let place = Place::on_disk();
     let at = |name: &str| format!("sqlite:{}", place.file(name).display());
     examine(&at("locks.db")).assert_clean();
     let listed = place.json(&["--backend", &at("locks.db"), "list"]);

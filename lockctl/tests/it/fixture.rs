@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use lock_testkit::servers::data_dir;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -81,13 +82,14 @@ impl<const N: usize> Line for [&str; N] {
 pub(crate) struct Place(TempDir);
 
 impl Place {
+    /// Among the data of servers: a disk that other tests keep busy stalls for longer than a renewal of a
+    /// file may take.
     pub(crate) fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self(tempfile::tempdir_in(data_dir()).unwrap())
     }
 
-    /// In memory: a disk that other tests keep busy stalls for longer than a renewal of a file may take.
-    pub(crate) fn in_memory() -> Self {
-        Self(tempfile::tempdir_in("/dev/shm").unwrap())
+    pub(crate) fn on_disk() -> Self {
+        Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
     }
 
     /// A file in the directory.

@@ -5,7 +5,7 @@ use crate::support::Place;
 
 #[tokio::test]
 async fn a_file_on_a_disk_has_no_fault_and_one_that_is_not_there_is_not_made() {
-    let place = Place::new();
+    let place = Place::on_disk();
     let file = place.database();
     for path in [&file, &place.file("a/b/locks.db")] {
         let url = format!("sqlite:{}?create-dir=on", path.display());
@@ -20,7 +20,7 @@ async fn a_file_on_a_disk_has_no_fault_and_one_that_is_not_there_is_not_made() {
 
 #[tokio::test]
 async fn a_file_with_a_hard_link_is_found() {
-    let place = Place::new();
+    let place = Place::on_disk();
     drop(place.open().await);
     let (file, link) = (place.database(), place.file("link.db"));
     fs::hard_link(&file, &link).expect("it is made");
@@ -32,7 +32,8 @@ async fn a_file_with_a_hard_link_is_found() {
 
 #[tokio::test]
 async fn a_file_system_in_memory_is_found() {
-    let place = Place::in_memory();
+    let directory = tempfile::tempdir_in("/dev/shm").expect("it takes directories");
+    let place = Place { directory };
     let url = format!("sqlite:{}", place.database().display());
     assert_only(&faults(&url).await, "filesystem", "in memory");
     drop(place.open().await);

@@ -1,7 +1,9 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use lock_testkit::servers::{MariaDbServer, PostgresServer, SharedMariaDb, SharedPostgres};
+use lock_testkit::servers::{
+    MariaDbServer, PostgresServer, SharedMariaDb, SharedPostgres, data_dir,
+};
 use polylock_core::{Error, FencingToken, Wait};
 use polylock_sql::transaction::{Connection, Fence, TransactionLocks, WriteError};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
@@ -203,7 +205,7 @@ impl Home for Sqlite {
     const BEGIN: &str = "BEGIN IMMEDIATE";
 
     async fn start() -> Self {
-        let this = Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+        let this = Self(tempfile::tempdir_in(data_dir()).unwrap());
         let mut raw = this.connect().await;
         run(&mut raw, "PRAGMA journal_mode = WAL").await;
         run(&mut raw, COUNTER).await;

@@ -9,7 +9,7 @@ use crate::fixture::{Place, UNTIL_GO, side_by_side, until};
 
 /// Waits for two keys while another process holds the second one, and checks who is named.
 fn assert_holder_of_second_key_is_named(backend: &str) {
-    let place = Place::in_memory();
+    let place = Place::new();
     let holder = place.holder(&format!("--backend {backend} b"));
     let pid = holder.child.id();
     let options = "-w 10s --events events b a -- touch ran";
