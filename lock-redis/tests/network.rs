@@ -96,7 +96,7 @@ async fn an_older_refusal_does_not_tell_the_outcome_of_the_last_request() {
     let waits = within(request("a").with_mode(Mode::Shared), ms(1_500));
     let error = assert_error(&locks, &waits, ErrorKind::Unavailable).await;
     assert_eq!(planned.map(|it| it.struck()), [1, 1], "{error}");
-    assert!(error.message().contains("LOADING"), "{error}");
+    assert!(error.message().contains("is loading"), "{error}");
     assert!(error.is_outcome_unknown(), "{error:?}");
     place.assert_nothing_left(&[&locks], "a").await;
 }
