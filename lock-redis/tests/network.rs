@@ -91,7 +91,7 @@ async fn an_older_refusal_does_not_tell_the_outcome_of_the_last_request() {
     let place = Place::new();
     let locks = place.patient_client().await;
     let loading = Fate::Replaced("-LOADING Redis is loading the dataset in memory\r\n");
-    let fates = [loading, Fate::LateReply(SOON)];
+    let fates = [loading, Fate::LateReply(ms(2_000))];
     let planned = fates.map(|fate| place.proxy().plan(is_kind(Request::Acquire), fate));
     let waits = within(request("a").with_mode(Mode::Shared), ms(1_500));
     let error = assert_error(&locks, &waits, ErrorKind::Unavailable).await;
