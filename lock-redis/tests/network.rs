@@ -98,7 +98,7 @@ async fn an_older_refusal_does_not_tell_the_outcome_of_the_last_request() {
     assert_eq!(planned.map(|it| it.struck()), [1, 1], "{error}");
     assert!(error.message().contains("is loading"), "{error}");
     assert!(error.is_outcome_unknown(), "{error:?}");
-    place.assert_nothing_left(&[&locks], "a").await;
+    place.assert_free("a").await;
 }
 
 #[tokio::test]
