@@ -207,6 +207,14 @@ impl EventEmitter {
             EventKind::RenewalFailed { error } => {
                 tracing::warn!(backend, %key, %error, "renewal failed");
             }
+            // Whoever gave the lock up in time does not know.
+            EventKind::Released {
+                held,
+                outcome: "already_lost",
+                took: Some(_),
+            } => {
+                tracing::warn!(backend, %key, ?held, "the release found the lock lost");
+            }
             EventKind::Released { held, outcome, .. } => {
                 tracing::debug!(backend, %key, outcome, ?held, "lock released");
             }

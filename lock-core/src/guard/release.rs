@@ -121,7 +121,7 @@ async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'
     if min_hold_left.is_zero() {
         release_on_server(&lease.hold).await
     } else {
-        (expire_at_min_hold(&lease.hold).await, "expiring")
+        expire_at_min_hold(&lease.hold).await
     }
 }
 
@@ -286,14 +286,14 @@ pub(super) fn release_timeout(ttl: Duration) -> Duration {
 const MAX_RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Keeps the lock held until its min hold is over, without renewals after that.
-async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
+async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
     if let Liveness::Reported = &hold.liveness {
         let hold = Arc::clone(hold);
         hold.engine.clone().spawn(async move {
             tokio::time::sleep(hold.min_hold_left()).await;
             confirm_release(&hold).await;
         });
-        return Ok(Released::Clean);
+        return (Ok(Released::Clean), "expiring");
     }
     // A renewal in flight is for another ttl, and may arrive after this one.
     let settled = hold.settled();
@@ -303,9 +303,9 @@ async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
         hold.engine.spawn(release_until_confirmed);
     }
     match answer {
-        Ok(LeaseState::Held) => Ok(Released::Clean),
-        Ok(LeaseState::Lost(_)) => Ok(Released::AlreadyLost),
-        Err(error) => Err(error.with_backend(hold.engine.backend())),
+        Ok(LeaseState::Held) => (Ok(Released::Clean), "expiring"),
+        Ok(LeaseState::Lost(_)) => (Ok(Released::AlreadyLost), "already_lost"),
+        Err(error) => (Err(error.with_backend(hold.engine.backend())), "failed"),
     }
 }
 

@@ -237,7 +237,9 @@ impl IdempotencyOptions {
                 None => Err(Rejection::new(Reason::ResponseNotKept)),
             },
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "{UNREADABLE}");
+                if self.common.locker.warns(Reason::StoreUnavailable) {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "{UNREADABLE}");
+                }
                 Err(self.common.locker.later(Reason::StoreUnavailable))
             }
         }
@@ -260,7 +262,9 @@ impl IdempotencyOptions {
             // The handler has run, so the client gets its response. Without the lock another request may have
             // been handled by now.
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "{UNWRITTEN}");
+                if self.common.locker.warns(Reason::ResponseNotKept) {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "{UNWRITTEN}");
+                }
                 guard.lost_reason().is_none()
             }
         };
@@ -313,8 +317,8 @@ async fn in_time<T>(
 /// Backoff between attempts to store a response, in milliseconds; the client waits for it. There is one
 /// attempt more.
 const PAUSES: [u64; 4] = [50, 100, 200, 400];
-const UNREADABLE: &str = "stored responses cannot be read, a request is rejected";
-const UNWRITTEN: &str = "a response is not stored, a repetition of its request is handled again";
+const UNREADABLE: &str = "stored responses cannot be read, requests are rejected";
+const UNWRITTEN: &str = "responses are not stored, repetitions of their requests are handled again";
 
 /// Reads the body of a request to its end. Its trailers are dropped.
 async fn read_request<B>(body: B, limit: usize) -> Result<Bytes, Reason>

@@ -238,7 +238,7 @@ impl LockerBuilder {
             locks: self.locks,
             namespace,
             admission: AdmissionLimiter::new(options.limits),
-            warned: [Mutex::new(None), Mutex::new(None)],
+            warned: Mutex::default(),
             options,
         }));
         locker.check(locker.mode())?;

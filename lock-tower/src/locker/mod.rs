@@ -4,6 +4,7 @@ mod admission;
 mod builder;
 mod namespace;
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -63,7 +64,7 @@ struct LockerState {
     options: LockerOptions,
     admission: Arc<AdmissionLimiter>,
     /// When it was last logged that the lock service rejects requests: as unavailable, and without room.
-    warned: [Mutex<Option<Instant>>; 2],
+    warned: Mutex<HashMap<Reason, Instant>>,
 }
 
 /// Min time between two such log lines.
@@ -225,11 +226,10 @@ impl Locker {
         match acquired {
             Ok(guards) => Ok(HeldLock::new(&self.0.namespace, guards, Vec::new(), slots)),
             Err(error) if self.bypasses(&error, wait) => {
-                tracing::warn!(
-                    class = requests[0].class(),
-                    %error,
-                    "a request runs without its lock"
-                );
+                if self.warns(Reason::Unavailable) {
+                    let class = requests[0].class();
+                    tracing::warn!(class, %error, "requests run without their locks");
+                }
                 let missing = requests.iter().map(|request| request.key().clone());
                 let missing = missing.collect();
                 Ok(HeldLock::new(&self.0.namespace, Vec::new(), missing, slots))
@@ -305,7 +305,9 @@ impl Locker {
             _ => Rejection::new(Reason::Misconfigured),
         };
         match rejection.reason() {
-            Reason::Misconfigured => tracing::error!(%error, "no request can get its lock"),
+            reason @ Reason::Misconfigured if self.warns(reason) => {
+                tracing::error!(%error, "no request can get its lock");
+            }
             reason @ (Reason::Unavailable | Reason::QueueFull) if self.warns(reason) => {
                 let class = self.0.options.request.class();
                 tracing::warn!(class, %error, "requests get no lock");
@@ -315,14 +317,14 @@ impl Locker {
         rejection.with_error(error)
     }
 
-    /// Whether a cause that rejects many requests may be logged again.
-    fn warns(&self, reason: Reason) -> bool {
+    /// Whether a cause that meets many requests may be logged again.
+    pub(crate) fn warns(&self, reason: Reason) -> bool {
         let now = Instant::now();
-        let warned = &self.0.warned[usize::from(reason == Reason::QueueFull)];
-        let mut last = warned.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = last.is_none_or(|last| now.duration_since(last) >= WARN_INTERVAL);
+        let mut warned = self.0.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = warned.get(&reason);
+        let is_due = last.is_none_or(|last| now.duration_since(*last) >= WARN_INTERVAL);
         if is_due {
-            *last = Some(now);
+            warned.insert(reason, now);
         }
         is_due
     }

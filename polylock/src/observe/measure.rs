@@ -107,6 +107,9 @@ pub fn measure<'a>(event: &Event<'a>, mut note: impl FnMut(Measurement<'a>)) {
                 let words = [backend, outcome, ""];
                 note(Metric::ReleaseDuration, seconds(took), words);
             }
+            if outcome == "already_lost" {
+                note(Metric::Lost, ONCE, [backend, UNKNOWN, ""]);
+            }
         }
         EventKind::Renewed { left, .. } => {
             note(Metric::RenewalSlack, seconds(left), [backend, "", ""]);
@@ -232,13 +235,16 @@ fn seconds(duration: Duration) -> Value {
 }
 
 const ONCE: Value = Value::Count(1);
-/// As [`LostReason::as_str`](crate::LostReason::as_str) has them.
+/// The reason of a loss that only the release finds.
+const UNKNOWN: &str = "unknown";
+/// As [`LostReason::as_str`](crate::LostReason::as_str) has them, and one more.
 #[cfg(any(feature = "metrics", feature = "otel"))]
-const LOST_REASONS: [&str; 6] = [
+const LOST_REASONS: [&str; 7] = [
     "broken",
     "expired",
     "max_hold",
     "session_ended",
     "stolen",
+    UNKNOWN,
     "unreachable",
 ];

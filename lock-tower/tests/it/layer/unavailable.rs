@@ -42,10 +42,11 @@ async fn an_outage_is_logged_every_ten_seconds_and_not_for_each_request() {
     let log = tempfile::NamedTempFile::new().unwrap();
     let subscriber = tracing_subscriber::fmt().with_writer(Arc::new(log.reopen().unwrap()));
     let _logs = tracing::subscriber::set_default(subscriber.finish());
-    let lines = || {
+    let count = |line: &str| {
         let log = std::fs::read_to_string(log.path()).unwrap();
-        log.matches("requests get no lock").count()
+        log.matches(line).count()
     };
+    let lines = || count("requests get no lock");
     let scene = Scene::new();
     let service = by_path(scene.locker()).layer(handler(async |_| "done"));
     assert_eq!(send(&service, post("/a")).await.status, 200);
@@ -63,6 +64,17 @@ async fn an_outage_is_logged_every_ten_seconds_and_not_for_each_request() {
         let rejected = full.lock("a").await.unwrap_err();
         assert_eq!(rejected.reason(), Reason::QueueFull);
         assert_eq!(lines(), 3, "one line says that there is no room");
+    }
+
+    let denied = Locker::builder(Arc::new(Broken(ErrorKind::Denied)), "test");
+    let denied = denied.build().unwrap();
+    let unprotected = scene.locker_with(bypass);
+    for _ in 0..2 {
+        let rejected = denied.lock("a").await.unwrap_err();
+        assert_eq!(rejected.reason(), Reason::Misconfigured);
+        assert_eq!(count("no request can get its lock"), 1);
+        drop(unprotected.lock("a").await.unwrap());
+        assert_eq!(count("requests run without their locks"), 1);
     }
 }
 

@@ -178,7 +178,7 @@ fn parse(matchers: &str) -> Vec<(String, String)> {
     .collect()
 }
 
-/// The labels that a query aggregates by, or that a text of an alert shows.
+/// The labels that a query aggregates by.
 fn grouped(query: &str) -> Vec<String> {
     let lists = query.split("by (").skip(1);
     let labels = lists.filter_map(|rest| rest.split_once(')'));
@@ -205,9 +205,16 @@ fn metric(name: &str) -> Result<Metric, String> {
 fn check_values(label: &str, value: &str) -> Result<(), String> {
     let known = match label {
         "end" => "abandoned already_lost failed handed_over expiring lost released ticket",
-        "kind" => "denied protocol unavailable",
+        "kind" => "denied foreign protocol unavailable",
         "mode" => "try wait",
-        "outcome" => "acquired busy cancelled error failed lost ok ran released skipped timeout",
+        "outcome" => {
+            "acquired already_lost busy cancelled error expiring failed handed_over lost ok ran \
+             released skipped timeout unknown unrecorded"
+        }
+        "reason" => {
+            "broken expired idempotency-store-unavailable lock-lost lock-misconfigured \
+             lock-unavailable max_hold session_ended stolen unknown unreachable"
+        }
         _ => return Ok(()),
     };
     let is_known = |value: &&str| known.split(' ').any(|known| known == *value);

@@ -61,6 +61,36 @@ async fn a_loss_is_counted_once_and_by_its_reason() {
     assert_eq!(page.sum("polylock_release_duration_seconds_count", ""), 0.0);
 }
 
+/// A lock that is held for less than a third of its ttl is not renewed.
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_only_the_release_finds_is_counted() {
+    let (store, locks, page) = observed();
+    for min_hold in [Duration::ZERO, Duration::from_secs(2)] {
+        let request = locks.request("k").class("orders").min_hold(min_hold);
+        let guard = request.acquire().await.unwrap();
+        store.expire(&LockKey::new("k").unwrap());
+        assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
+    }
+    let lost = r#"polylock_lost_total{backend="memory",class="orders",reason="unknown"}"#;
+    assert_eq!(page.value(lost), Some(2.0));
+    for name in ["hold", "release"] {
+        let ends = format!("polylock_{name}_duration_seconds_count");
+        assert_eq!(page.sum(&ends, "already_lost"), 2.0, "{name}");
+    }
+    assert_eq!(page.sum("polylock_held", "orders"), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_min_hold_that_the_server_did_not_confirm_is_no_clean_end() {
+    let (store, locks, page) = observed();
+    let request = locks.request("k").min_hold(Duration::from_secs(20));
+    let guard = request.acquire().await.unwrap();
+    store.faults().set_reachable(Reachable::Cut);
+    guard.release().await.unwrap_err();
+    let ends = |end: &str| page.sum("polylock_hold_duration_seconds_count", end);
+    assert_eq!((ends("failed"), ends("expiring")), (1.0, 0.0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_release_is_timed_and_a_hold_includes_it() {
     let (store, locks, page) = observed();
