@@ -46,7 +46,8 @@ pub trait DistributedLockExt: DistributedLock {
     /// # Cancel safety
     ///
     /// A dropped future leaves the queue, and releases a granted lock in the background; at worst the lock
-    /// is free after one ttl.
+    /// is free after one ttl. Poll it or drop it: a future that is kept without being polled keeps its turn, and
+    /// the lock that it is granted.
     fn lock<K>(&self, key: K) -> impl Future<Output = Result<LockGuard>> + Send
     where
         K: TryInto<LockKey, Error: Into<Error>>,

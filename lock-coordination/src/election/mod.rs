@@ -31,8 +31,9 @@ pub use self::leadership::{Leadership, Term};
 /// # Guarantees
 ///
 /// Those of an exclusive lock on the name, renewed without end. Before the server can elect another leader,
-/// the former leader's [`lost`](Term::lost) and [`ended`](Term::ended) fire, its work is dropped and
-/// [`is_leader`](Self::is_leader) turns false. The exception is a lock that is taken away:
+/// the former leader's [`lost`](Term::lost) and [`ended`](Term::ended) fire and
+/// [`is_leader`](Self::is_leader) turns false; its work is not polled any more, and is dropped as soon as its
+/// runtime runs. The exception is a lock that is taken away:
 /// `docs/guarantees.md` says when. Where waiters queue
 /// ([`Capabilities::fair`](polylock_core::Capabilities)), the instance that has waited longest is next. If
 /// the locks also queue in the process, only one candidate of a shared connection is in that queue at a
@@ -176,7 +177,8 @@ impl Election {
     /// Campaigns repeatedly, and runs `work` whenever this instance leads.
     ///
     /// A term ends when `work` returns, fails or the lock is lost; then `work` is dropped before the lock is
-    /// released or can pass to another holder. The next campaign begins after a backoff, which grows from
+    /// released or can pass to another holder, unless its runtime is blocked: then it is dropped after that, and
+    /// not polled meanwhile. The next campaign begins after a backoff, which grows from
     /// 0.5 s to 10 s while terms are short, less up to a half at random. The same backoff applies to an
     /// unreachable server. Errors of `work` are logged at warn.
     ///
@@ -288,7 +290,8 @@ impl Election {
     /// [`leads`](Self::leads) is false at once.
     ///
     /// Borrow the value only to read it: at the end of a term the engine waits for borrowed values, and renews
-    /// no lock meanwhile. A thread that drops a [`Leadership`] while it borrows the value waits for itself.
+    /// no lock meanwhile. A thread that drops a [`Leadership`] or awaits [`campaign`](Self::campaign) while it
+    /// borrows the value waits for itself, and the lock stays held: copy the value first.
     #[must_use]
     pub fn is_leader(&self) -> watch::Receiver<bool> {
         self.role.subscribe()

@@ -1,6 +1,7 @@
 //! Whether this process leads: each term ends on the thread that notices its loss first.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Wake, Waker};
@@ -87,7 +88,9 @@ impl Role {
         let current = self.terms.borrow().number();
         if *published != current {
             *published = current;
-            self.leads.send_replace(current.is_some());
+            // A receiver whose waker panics must not cost the end of the term.
+            let publish = || self.leads.send_replace(current.is_some());
+            let _panicked = catch_unwind(AssertUnwindSafe(publish));
         }
     }
 }

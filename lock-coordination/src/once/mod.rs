@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use polylock_core::engine::isolated;
 use polylock_core::{
     AcquireRequest, DistributedLock, Error, ErrorKind, FencingToken, Label, LockKey, LostSignal,
     Result, Wait,
@@ -209,8 +210,8 @@ impl Once {
 
     /// Runs `work` if the job is due and no other instance is running it.
     ///
-    /// `work` is dropped if the lock is lost meanwhile. Once `work` has ended, the result is `Ok`, even if it
-    /// failed or could not be recorded.
+    /// `work` is dropped if the lock is lost meanwhile. Once `work` has ended with the lock held, the result is
+    /// `Ok`, even if it failed or could not be recorded.
     ///
     /// # Errors
     ///
@@ -450,7 +451,7 @@ impl OnceRun {
         tokio::select! {
             _ = self.lost() => {}
             // Nothing is sent.
-            _ = end.changed() => {}
+            _ = isolated(end.changed()) => {}
         }
     }
 

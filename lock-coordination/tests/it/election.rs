@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Wake, Waker};
 
 use futures_util::StreamExt as _;
 use polylock_coordination::{
@@ -16,7 +15,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
-    NAME, Steered, TTL, candidate, election, key, label, memory, millis, polled, secs, suspendable,
+    NAME, Steered, TTL, candidate, election, key, label, memory, millis, polled, polled_by_broken,
+    secs, suspendable,
 };
 
 fn address(leader: Option<&Leader>) -> Option<&[u8]> {
@@ -112,12 +112,24 @@ async fn a_leader_that_has_resigned_proclaims_nothing() {
     second.proclaim("y").await.unwrap();
 }
 
-struct Broken;
-
-impl Wake for Broken {
-    fn wake(self: Arc<Self>) {
-        panic!("the runtime of the task is gone");
-    }
+/// As a health check of a runtime that is gone.
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_cannot_be_woken_costs_no_term() {
+    let store = memory();
+    let here = candidate(&store, "a");
+    let broken = || {
+        let mut leads = here.is_leader();
+        polled_by_broken(async move { drop(leads.changed().await) })
+    };
+    let _beginning = broken();
+    let leadership = here.campaign().await.unwrap();
+    assert!(here.leads() && *here.is_leader().borrow());
+    let _end = broken();
+    drop(leadership);
+    assert!(!here.leads() && !*here.is_leader().borrow());
+    let next = candidate(&store, "b");
+    let elected = timeout(secs(1), next.campaign()).await;
+    elected.expect("the lock is free").unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,10 +140,7 @@ async fn a_task_of_the_leader_learns_of_the_end_of_its_term() {
         let leadership = here.campaign().await.unwrap();
         let [first, second] = [(); 2].map(|()| Term::clone(&leadership));
         // The first task cannot be woken, which costs the second nothing.
-        let mut broken = Box::pin(async move { first.ended().await });
-        let waker = Waker::from(Arc::new(Broken));
-        let polled = broken.as_mut().poll(&mut Context::from_waker(&waker));
-        assert!(polled.is_pending());
+        let _broken = polled_by_broken(async move { first.ended().await });
         let task = tokio::spawn(async move { second.ended().await });
         sleep(secs(1)).await;
         assert!(!task.is_finished() && here.leads());

@@ -17,7 +17,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{Machine, Steered, TTL, client, label, lock, memory, millis, polled, secs};
+use crate::support::{
+    Machine, Steered, TTL, client, label, lock, memory, millis, polled, polled_by_broken, secs,
+};
 
 const JOB: &str = "report";
 
@@ -49,6 +51,20 @@ fn unrecorded<T, E>(outcome: OnceOutcome<T, E>) -> Error {
         OnceOutcome::Unrecorded { error, .. } => error,
         other => panic!("{}", other.as_str()),
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_cannot_be_woken_costs_no_record() {
+    let store = memory();
+    let job = instance(&store, "a");
+    let tasks = Mutex::new(Vec::new());
+    let run = job.run(async |run: OnceRun| {
+        let task = polled_by_broken(async move { run.ended().await });
+        tasks.lock().expect("no panic").push(task);
+        Ok::<_, String>(())
+    });
+    assert_eq!(run.await.expect("the store answers").as_str(), "ran");
+    assert_eq!(outcome(&job).await, "skipped");
 }
 
 /// The outcomes that an observer gets.

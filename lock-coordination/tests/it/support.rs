@@ -2,7 +2,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -79,6 +79,25 @@ pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Outp
         tokio::task::yield_now().await;
     }
     None
+}
+
+/// A future that a task waits for which cannot be woken, as one of a runtime that is gone.
+pub(crate) fn polled_by_broken(
+    future: impl Future<Output = ()> + Send + 'static,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    struct Broken;
+
+    impl Wake for Broken {
+        fn wake(self: Arc<Self>) {
+            panic!("the runtime of the task is gone");
+        }
+    }
+
+    let mut future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
+    let waker = Waker::from(Arc::new(Broken));
+    let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    future
 }
 
 /// Memory locks whose answers a test steers.

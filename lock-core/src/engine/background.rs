@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::catch_panic::catch_panic;
+use super::catch_panic::{catch_panic, isolated};
 use super::spawn::{Spawn, Task};
 
 /// Counts the background work of one backend, so that a shutdown can wait for it.
@@ -44,7 +44,7 @@ impl Background {
                 if self.running.load(Ordering::SeqCst) == 0 {
                     return;
                 }
-                idle.await;
+                isolated(idle).await;
             }
         };
         tokio::time::timeout(within, idle).await.is_ok()
@@ -123,5 +123,22 @@ mod tests {
         let release = Box::pin(async move { drop(other) });
         background.detach(&OnRuntime::current(), release);
         assert!(shutdown.await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_that_cannot_be_woken_delays_no_other() {
+        let background = Arc::new(Background::default());
+        let other = RunningTask::new(&background);
+        let mut shutdown = pin!(background.drain(Duration::from_secs(60)));
+        let waker = Waker::from(Arc::new(Broken));
+        let poll = shutdown.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(poll.is_pending());
+        let second = Arc::clone(&background);
+        let second = tokio::spawn(async move { second.drain(Duration::from_secs(60)).await });
+        tokio::task::yield_now().await;
+        let begun = tokio::time::Instant::now();
+        background.detach(&OnRuntime::current(), Box::pin(async move { drop(other) }));
+        assert!(second.await.expect("no panic"));
+        assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 }

@@ -119,7 +119,8 @@ impl MultiGuard {
         self.guards.iter().try_for_each(LockGuard::ensure_held)
     }
 
-    /// Releases all of the locks in reverse order, and reports the worst outcome.
+    /// Releases all of the locks, the last one first and without waiting in between, and reports the worst
+    /// outcome.
     ///
     /// # Errors
     ///
@@ -129,14 +130,28 @@ impl MultiGuard {
     ///
     /// The releases go on in the background; only the answer is lost.
     pub async fn release(mut self) -> Result<Released> {
+        let guards = self.guards.drain(..).rev();
+        let mut releases: Vec<_> = guards.map(|guard| Box::pin(guard.release())).collect();
         let mut worst = Ok(Released::Clean);
-        while let Some(guard) = self.guards.pop() {
-            match (guard.release().await, &worst) {
-                (Err(error), Ok(_)) => worst = Err(error),
-                (Ok(Released::AlreadyLost), Ok(_)) => worst = Ok(Released::AlreadyLost),
-                _ => {}
+        // The first poll of each ends its renewal, however long another release takes.
+        std::future::poll_fn(|cx| {
+            releases.retain_mut(|release| {
+                let Poll::Ready(released) = release.as_mut().poll(cx) else {
+                    return true;
+                };
+                match (released, &worst) {
+                    (Err(error), Ok(_)) => worst = Err(error),
+                    (Ok(Released::AlreadyLost), Ok(_)) => worst = Ok(Released::AlreadyLost),
+                    _ => {}
+                }
+                false
+            });
+            match releases.is_empty() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
             }
-        }
+        })
+        .await;
         worst
     }
 }

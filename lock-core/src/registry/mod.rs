@@ -189,8 +189,9 @@ impl Registry {
     /// # Errors
     ///
     /// As for [`connect`](Registry::connect), of either;
-    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if both are the same, where each lock would
-    /// wait for itself.
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if both URLs name the same, where each lock would
+    /// wait for itself; two that are written differently, with another name of the host for example, are
+    /// not compared.
     ///
     /// # Cancel safety
     ///

@@ -290,6 +290,25 @@ async fn each_key_has_its_token_and_the_first_to_expire_warns() {
     assert!(both.is_held());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_release_that_hangs_keeps_no_other_key() {
+    let store = memory();
+    let request = store.request_all(["a", "b", "c"]).ttl(secs(30));
+    let all = request.acquire().await.unwrap();
+    // Those of `c`, which is released first, and of `b`.
+    for _ in 0..2 {
+        store.faults().plan(Request::Release, Fault::Silence);
+    }
+    let release = tokio::spawn(all.release());
+    let began = Instant::now();
+    drop(store.lock_within("a", secs(4)).await.unwrap());
+    assert!(began.elapsed() < secs(1), "{:?}", began.elapsed());
+    let error = release.await.unwrap().unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error:?}");
+    assert!(store.shutdown(secs(60)).await);
+    assert_eq!(store.live_keys(), 0);
+}
+
 /// A request without a wait may take as long as its server.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_the_first_key_has_used_up_bounds_the_others() {

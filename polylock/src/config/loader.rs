@@ -7,6 +7,8 @@ use std::sync::Arc;
 use polylock_core::Registry;
 use secrecy::SecretString;
 
+use super::value::shown;
+
 /// Loads configurations, with what overrides the file.
 ///
 /// # Examples
@@ -145,8 +147,10 @@ impl Loader {
 impl fmt::Debug for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader")
-            .field("default_backend", &self.default_backend)
-            .field("scope", &self.scope)
+            .field(
+                "default_backend",
+                &self.default_backend.as_deref().map(shown),
+            )
             .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use polylock_core::suggest::list;
@@ -111,14 +111,9 @@ impl Locks {
     ///
     /// The releases go on.
     pub async fn shutdown(&self, within: Duration) -> bool {
-        let began = Instant::now();
-        let mut is_done = true;
-        // One after the other, while those of the others go on in the background.
-        for backend in self.0.backends.values() {
-            let left = within.saturating_sub(began.elapsed());
-            is_done &= backend.locks().shutdown(left).await;
-        }
-        is_done
+        let all = self.0.backends.values();
+        let all = join_all(all.map(|backend| backend.locks().shutdown(within)));
+        all.await.into_iter().all(|is_done| is_done)
     }
 }
 

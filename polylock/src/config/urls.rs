@@ -155,6 +155,9 @@ impl Urls<'_, '_, '_> {
             let Some(at) = blamed(message, &options) else {
                 let hint = "variables are not expanded here, name one by url-env";
                 let message = match source {
+                    Some(source) if !self.may_be_shown(&text) => {
+                        format!("what is in {source} is no URL: its scheme is not known")
+                    }
                     Some(source) => format!("the URL in {source} is wrong: {message}"),
                     None if text.get_ref().contains('$') => format!("{message}; {hint}"),
                     None => message.to_owned(),
@@ -277,7 +280,7 @@ impl Urls<'_, '_, '_> {
             return url;
         };
         let replaces = match self.cx.report.origin(&namespace.span()) {
-            Origin::Environment { .. } => *origin != Origin::Flag,
+            Origin::Environment { .. } => *origin != Origin::Flag || !has_namespace(text.get_ref()),
             Origin::Flag => true,
             _ => false,
         };
@@ -285,6 +288,15 @@ impl Urls<'_, '_, '_> {
             (false, true) => url,
             _ => with_namespace(&url, namespace.get_ref()),
         }
+    }
+
+    /// Whether messages may quote a part of a text that is not in the configuration: a password in place of a
+    /// URL has no scheme.
+    fn may_be_shown(&self, text: &Spanned<String>) -> bool {
+        let text = text.get_ref();
+        let mut known = self.cx.loader.registry.schemes();
+        let scheme = text.split_once(':').map(|(scheme, _)| scheme);
+        text.contains("://") || known.any(|known| Some(known) == scheme)
     }
 
     fn has_scheme(&self, url: &str) -> bool {

@@ -130,6 +130,10 @@ fn a_namespace_is_replaced_from_above_only() {
         let url = config.backends()[0].url.as_ref();
         assert_eq!(url.unwrap().expose(), expected);
     }
+    let file = "[backend.main]\nurl = 'memory:'\noptions.namespace = 'own'\n";
+    let config = loader(&env).with_url("memory:y").parse(file).unwrap();
+    let url = config.backends()[0].url.as_ref();
+    assert_eq!(url.unwrap().expose(), "memory:y?namespace=env");
 }
 
 #[test]

@@ -160,7 +160,9 @@ fn a_variable_or_a_flag_with_a_password_is_not_repeated() {
         let flag = loader(&[]).with_url(url).with_fallback_url(url);
         assert!(!format!("{flag:?}").contains(SECRET));
         assert_silent(&flag, "");
-        assert_silent(&loader(&[]).with_default_backend(url), MEMORY);
+        let named = loader(&[]).with_default_backend(url);
+        assert!(!format!("{named:?}").contains(SECRET));
+        assert_silent(&named, MEMORY);
         assert_silent(&loader(&[]).with_namespace(url), MEMORY);
     }
 }
@@ -230,6 +232,15 @@ fn the_value_of_an_unknown_parameter_is_not_shown() {
             assert_silent(&loader(&[("DB", &secret)]), "backend.main.url-env = 'DB'");
             assert_silent(&loader(&[]).with_url(&secret), "");
         }
+    }
+}
+
+/// As in a variable or a file of another name.
+#[test]
+fn a_password_in_place_of_a_url_is_not_quoted() {
+    for password in ["s3ntinel", "s3ntinel:rest", "s3ntinel:6379", "a:s3ntinel"] {
+        let loader = loader(&[("DB", password)]);
+        assert_silent(&loader, "backend.main.url-env = 'DB'");
     }
 }
 
