@@ -63,6 +63,10 @@ impl Engine {
     /// The engine of this process, for the backend of this name.
     ///
     /// The first call starts the thread `polylock-engine`.
+    ///
+    /// # Panics
+    ///
+    /// If the process can start no thread, or open no descriptor for it.
     #[must_use]
     pub fn of_this_process(backend: &'static str) -> Self {
         static SCHEDULER: OnceLock<Arc<RenewalScheduler>> = OnceLock::new();

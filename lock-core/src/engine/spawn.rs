@@ -1,8 +1,9 @@
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tokio::runtime::Handle;
 
@@ -24,17 +25,39 @@ pub trait Spawn: fmt::Debug + Send + Sync + 'static {
 /// that user code that blocks its own runtime loses no locks. Started at the first call; one that fails panics,
 /// and the next call tries again.
 pub(super) fn own_thread() -> OnRuntime {
+    let thread = started_thread();
+    thread.expect("BUG: a process has room for one thread and the descriptors of its runtime")
+}
+
+fn started_thread() -> io::Result<OnRuntime> {
     static THREAD: OnceLock<OnRuntime> = OnceLock::new();
-    THREAD.get_or_init(start_thread).clone()
+    static START: Mutex<()> = Mutex::new(());
+    if let Some(started) = THREAD.get() {
+        return Ok(started.clone());
+    }
+    let _alone = START.lock().unwrap_or_else(PoisonError::into_inner);
+    match THREAD.get() {
+        Some(started) => Ok(started.clone()),
+        None => {
+            let started = start_thread()?;
+            Ok(THREAD.get_or_init(|| started).clone())
+        }
+    }
 }
 
 /// The process that has started the thread; 0 before that.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Fails in a process that was forked from the one that has started the thread, since threads are not forked.
-/// For calls that connect: to ask for the process takes as long as a tenth of an acquisition in memory.
+/// Fails in a process that cannot start the thread, and in one that was forked from the one that has started it,
+/// since threads are not forked. For calls that connect: to ask for the process takes as long as a tenth of an
+/// acquisition in memory.
 pub(crate) fn check_process() -> Result<()> {
-    refuse_forked(PROCESS.load(Ordering::Relaxed), std::process::id())
+    refuse_forked(PROCESS.load(Ordering::Relaxed), std::process::id())?;
+    let started = started_thread().map(drop);
+    started.map_err(|error| {
+        let message = "cannot start the thread that renews locks";
+        Error::new(ErrorKind::Unavailable, message).with_source(error)
+    })
 }
 
 fn refuse_forked(started_by: u32, process: u32) -> Result<()> {
@@ -48,18 +71,15 @@ fn refuse_forked(started_by: u32, process: u32) -> Result<()> {
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
-fn start_thread() -> OnRuntime {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("BUG: a current-thread runtime needs no more than an epoll descriptor");
+fn start_thread() -> io::Result<OnRuntime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build()?;
     let handle = runtime.handle().clone();
     std::thread::Builder::new()
         .name("polylock-engine".to_owned())
-        .spawn(move || runtime.block_on(std::future::pending::<()>()))
-        .expect("BUG: one thread per process can be started");
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
     PROCESS.store(std::process::id(), Ordering::Relaxed);
-    OnRuntime(handle)
+    Ok(OnRuntime(handle))
 }
 
 /// Runs tasks on a tokio runtime.

@@ -25,8 +25,21 @@ impl Clocks {
     pub(crate) fn new(engine: Engine) -> Result<Self, SqlCause> {
         let boot = boot_id::read().and_then(|text| parse(&text));
         let boot = boot.map_err(|e| {
-            let says = "locks in SQLite need a boot id, which is known on Linux and macOS only";
-            SqlCause::said(ErrorKind::Unsupported, says, Arc::new(e))
+            let (kind, says) = match e.kind() {
+                io::ErrorKind::InvalidData
+                | io::ErrorKind::NotFound
+                | io::ErrorKind::PermissionDenied
+                | io::ErrorKind::Unsupported => {
+                    let says =
+                        "locks in SQLite need a boot id, which is known on Linux and macOS only";
+                    (ErrorKind::Unsupported, says)
+                }
+                _ => (
+                    ErrorKind::Unavailable,
+                    "the boot id of the machine cannot be read",
+                ),
+            };
+            SqlCause::said(kind, says, Arc::new(e))
         })?;
         Ok(Self {
             engine,

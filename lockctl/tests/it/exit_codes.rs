@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::fixture::{LOCKCTL, Place, Process};
@@ -34,6 +35,30 @@ fn a_command_that_cannot_be_started_is_127_or_126() {
         let begins = format!("lockctl: error: {says}");
         assert!(ended.stderr.starts_with(&begins), "{ended}");
         assert!(!place.is_held("k"), "{command} does not run and holds k");
+    }
+}
+
+/// Which limit is too low for what depends on what the test runner leaves open.
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_process_that_may_open_few_files_is_told_so() {
+    let place = Place::new();
+    let ends = (9..30).map(|limit| {
+        let script =
+            format!("ulimit -n {limit}; exec {LOCKCTL} --backend sqlite:locks.db run k -- true");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        place.settle(&mut command);
+        Process::start(command).ended()
+    });
+    let ends: Vec<_> = ends.collect();
+    let thread = "cannot start the thread that renews locks\n  cause:  Too many open files";
+    assert!(
+        ends.iter().any(|ended| ended.stderr.contains(thread)),
+        "{ends:?}"
+    );
+    for ended in ends {
+        assert!([0, 69, 70].contains(&ended.code), "{ended}");
     }
 }
 
