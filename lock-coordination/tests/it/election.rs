@@ -129,7 +129,7 @@ async fn a_receiver_that_cannot_be_woken_costs_no_term() {
     assert!(!here.leads() && !*here.is_leader().borrow());
     let next = candidate(&store, "b");
     let elected = timeout(secs(1), next.campaign()).await;
-    elected.expect("the lock is free").unwrap();
+    let _leads = elected.expect("the lock is free").unwrap();
 }
 
 #[tokio::test(start_paused = true)]
