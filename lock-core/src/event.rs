@@ -207,7 +207,7 @@ impl EventEmitter {
             EventKind::RenewalFailed { error } => {
                 tracing::warn!(backend, %key, %error, "renewal failed");
             }
-            // Whoever gave the lock up in time does not know.
+            // No `Lost` came before: the holder gave the lock up in time.
             EventKind::Released {
                 held,
                 outcome: "already_lost",

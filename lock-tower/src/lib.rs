@@ -11,6 +11,7 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").build()?;
 //! let layer = KeyLockLayer::new(accounts, |parts: &http::request::Parts| {
+//!     // As it is spelled: a path with percent-encoded parts needs a decoded value, as axum's `Path`.
 //!     Ok(Keys::one(parts.uri.path()))
 //! });
 //! let service = layer.layer(service_fn(|request: Request<String>| async move {

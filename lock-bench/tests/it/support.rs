@@ -151,7 +151,8 @@ pub(crate) fn openers_with_processes() -> Openers {
     Openers::compiled_in().with_worker(worker())
 }
 
-/// A directory in memory if there is enough of it: a disk that other tests keep busy stalls for longer than a lease of a second lasts.
+/// A directory in memory, if there is enough of it: a disk that other tests keep busy stalls for longer than
+/// a lease of a second lasts.
 pub(crate) fn memory_dir() -> TempDir {
     tempfile::tempdir_in(data_dir()).expect("it takes directories")
 }

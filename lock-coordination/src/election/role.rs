@@ -88,7 +88,7 @@ impl Role {
         let current = self.terms.borrow().number();
         if *published != current {
             *published = current;
-            // A receiver whose waker panics must not cost the end of the term.
+            // A receiver whose waker panics must not cost the end of the term; those after it may not be woken.
             let publish = || self.leads.send_replace(current.is_some());
             let _panicked = catch_unwind(AssertUnwindSafe(publish));
         }

@@ -210,8 +210,8 @@ impl Once {
 
     /// Runs `work` if the job is due and no other instance is running it.
     ///
-    /// `work` is dropped if the lock is lost meanwhile. Once `work` has ended with the lock held, the result is
-    /// `Ok`, even if it failed or could not be recorded.
+    /// `work` is dropped if the lock is lost meanwhile. If the lock is held when `work` ends, the result is `Ok`,
+    /// even if it failed or could not be recorded.
     ///
     /// # Errors
     ///

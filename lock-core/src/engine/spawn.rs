@@ -3,9 +3,10 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::thread;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -39,7 +40,7 @@ fn started_thread() -> io::Result<OnRuntime> {
     match THREAD.get() {
         Some(started) => Ok(started.clone()),
         None => {
-            let started = start_thread()?;
+            let started = start_thread(thread::Builder::new())?;
             Ok(THREAD.get_or_init(|| started).clone())
         }
     }
@@ -71,13 +72,18 @@ fn refuse_forked(started_by: u32, process: u32) -> Result<()> {
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
-fn start_thread() -> io::Result<OnRuntime> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().build()?;
-    let handle = runtime.handle().clone();
-    std::thread::Builder::new()
-        .name("polylock-engine".to_owned())
-        .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+/// The thread makes the runtime: one that no thread takes could not be dropped in async code.
+fn start_thread(thread: thread::Builder) -> io::Result<OnRuntime> {
+    let (made, runtime) = mpsc::sync_channel(1);
+    let run = move || match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            drop(made.send(Ok(runtime.handle().clone())));
+            runtime.block_on(std::future::pending::<()>());
+        }
+        Err(error) => drop(made.send(Err(error))),
+    };
+    thread.name("polylock-engine".to_owned()).spawn(run)?;
+    let handle = runtime.recv().map_err(io::Error::other)??;
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     Ok(OnRuntime(handle))
 }
@@ -122,6 +128,12 @@ impl Spawn for OnRuntime {
 #[cfg(all(test, not(polylock_loom)))]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_process_without_room_for_a_thread_gets_an_error() {
+        let too_large = thread::Builder::new().stack_size(1 << 50);
+        start_thread(too_large).expect_err("no machine has so much memory");
+    }
 
     #[test]
     fn a_process_that_was_forked_after_the_thread_was_started_is_refused() {

@@ -119,8 +119,10 @@ impl MultiGuard {
         self.guards.iter().try_for_each(LockGuard::ensure_held)
     }
 
-    /// Releases all of the locks, the last one first and without waiting in between, and reports the worst
-    /// outcome.
+    /// Releases all of the locks, and reports the worst outcome.
+    ///
+    /// The releases are sent in reverse order, without waiting in between, and may take effect in any order.
+    /// Release guards one by one where the order matters.
     ///
     /// # Errors
     ///

@@ -79,7 +79,7 @@ pub(crate) fn made_once(
     Ok(place)
 }
 
-/// Where the directories of servers are: in memory if there is enough of it, because a busy disk stops a
+/// Where the directories of servers are: in `/dev/shm` if that has 512 MiB or more, because a busy disk stops a
 /// server for seconds, and else in the temporary directory. `LOCK_TESTKIT_DIR` names another place.
 #[must_use]
 pub fn data_dir() -> PathBuf {
@@ -97,7 +97,8 @@ pub(super) fn disk_dir() -> PathBuf {
 }
 
 fn chosen() -> Option<PathBuf> {
-    env::var_os("LOCK_TESTKIT_DIR").map(PathBuf::from)
+    let chosen = env::var_os("LOCK_TESTKIT_DIR");
+    chosen.filter(|dir| !dir.is_empty()).map(PathBuf::from)
 }
 
 /// A container has 64 MiB, unless it is told otherwise.

@@ -20,7 +20,8 @@
 //! | was not alone under its lock | the stored response; 503 if that is of another request |
 //!
 //! "Another request" is one whose method, path, query or body differs: their hash is stored with
-//! the response. The path is the one that the layer sees: nested routers strip their prefix.
+//! the response. The host is not compared. The path is the one that the layer sees: nested routers strip
+//! their prefix.
 //!
 //! [`Bypass`]: crate::WhenUnavailable::Bypass
 //!
@@ -39,8 +40,8 @@
 //!
 //! # Guarantees
 //!
-//! While the lock and the store work, the handler completes at most once per key within the time that
-//! responses are stored. A response whose body breaks off counts: the store records that there was one. The
+//! While the lock and the store work, the handler runs for one request of a key at a time, and not again while
+//! the response of an earlier one is stored. A response whose body breaks off counts: the store records that there was one. The
 //! handler runs again
 //!
 //! - if its response is not [stored](IdempotencyLayer::with_stored), as every 5xx, 401 and 403, if it

@@ -237,7 +237,7 @@ impl IdempotencyOptions {
                 None => Err(Rejection::new(Reason::ResponseNotKept)),
             },
             Err(error) => {
-                if self.common.locker.warns(Reason::StoreUnavailable) {
+                if self.common.locker.warns(UNREADABLE) {
                     tracing::warn!(error = &error as &dyn std::error::Error, "{UNREADABLE}");
                 }
                 Err(self.common.locker.later(Reason::StoreUnavailable))
@@ -262,7 +262,7 @@ impl IdempotencyOptions {
             // The handler has run, so the client gets its response. Without the lock another request may have
             // been handled by now.
             Err(error) => {
-                if self.common.locker.warns(Reason::ResponseNotKept) {
+                if self.common.locker.warns(UNWRITTEN) {
                     tracing::warn!(error = &error as &dyn std::error::Error, "{UNWRITTEN}");
                 }
                 guard.lost_reason().is_none()

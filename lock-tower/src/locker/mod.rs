@@ -63,12 +63,14 @@ struct LockerState {
     namespace: Namespace,
     options: LockerOptions,
     admission: Arc<AdmissionLimiter>,
-    /// When it was last logged that the lock service rejects requests: as unavailable, and without room.
-    warned: Mutex<HashMap<Reason, Instant>>,
+    /// When each cause that meets many requests was last logged.
+    warned: Mutex<HashMap<&'static str, Instant>>,
 }
 
-/// Min time between two such log lines.
+/// Min time between two log lines of one cause.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
+
+const BYPASSED: &str = "requests run without their locks";
 
 impl Locker {
     /// The default time that a request waits for its locks.
@@ -226,9 +228,8 @@ impl Locker {
         match acquired {
             Ok(guards) => Ok(HeldLock::new(&self.0.namespace, guards, Vec::new(), slots)),
             Err(error) if self.bypasses(&error, wait) => {
-                if self.warns(Reason::Unavailable) {
-                    let class = requests[0].class();
-                    tracing::warn!(class, %error, "requests run without their locks");
+                if self.warns(BYPASSED) {
+                    tracing::warn!(class = requests[0].class(), %error, "{BYPASSED}");
                 }
                 let missing = requests.iter().map(|request| request.key().clone());
                 let missing = missing.collect();
@@ -304,12 +305,12 @@ impl Locker {
             ErrorKind::InvalidKey => Rejection::new(Reason::InvalidKey),
             _ => Rejection::new(Reason::Misconfigured),
         };
+        let class = self.0.options.request.class();
         match rejection.reason() {
-            reason @ Reason::Misconfigured if self.warns(reason) => {
-                tracing::error!(%error, "no request can get its lock");
+            reason @ Reason::Misconfigured if self.warns(reason.as_str()) => {
+                tracing::error!(class, %error, "no request can get its lock");
             }
-            reason @ (Reason::Unavailable | Reason::QueueFull) if self.warns(reason) => {
-                let class = self.0.options.request.class();
+            reason @ (Reason::Unavailable | Reason::QueueFull) if self.warns(reason.as_str()) => {
                 tracing::warn!(class, %error, "requests get no lock");
             }
             _ => {}
@@ -318,13 +319,13 @@ impl Locker {
     }
 
     /// Whether a cause that meets many requests may be logged again.
-    pub(crate) fn warns(&self, reason: Reason) -> bool {
+    pub(crate) fn warns(&self, cause: &'static str) -> bool {
         let now = Instant::now();
         let mut warned = self.0.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = warned.get(&reason);
+        let last = warned.get(cause);
         let is_due = last.is_none_or(|last| now.duration_since(*last) >= WARN_INTERVAL);
         if is_due {
-            warned.insert(reason, now);
+            warned.insert(cause, now);
         }
         is_due
     }

@@ -145,7 +145,10 @@ impl Urls<'_, '_, '_> {
                 self.warn_of_password_files(&text.span(), url.url());
                 return Some(Spanned::new(text.span(), url));
             };
-            let message = error.message();
+            let message = match source {
+                Some(_) if !self.may_be_shown(&text) => "its scheme is not known",
+                _ => error.message(),
+            };
             // A program may lack a backend that only others use, but a misspelt one exists nowhere.
             let is_foreign = !self.has_scheme(&url) && !message.contains("did you mean");
             if is_foreign && need == BackendUse::Unused {
@@ -155,9 +158,6 @@ impl Urls<'_, '_, '_> {
             let Some(at) = blamed(message, &options) else {
                 let hint = "variables are not expanded here, name one by url-env";
                 let message = match source {
-                    Some(source) if !self.may_be_shown(&text) => {
-                        format!("what is in {source} is no URL: its scheme is not known")
-                    }
                     Some(source) => format!("the URL in {source} is wrong: {message}"),
                     None if text.get_ref().contains('$') => format!("{message}; {hint}"),
                     None => message.to_owned(),
@@ -290,8 +290,8 @@ impl Urls<'_, '_, '_> {
         }
     }
 
-    /// Whether messages may quote a part of a text that is not in the configuration: a password in place of a
-    /// URL has no scheme.
+    /// Whether messages may quote a part of a text that comes from `url-env` or `url-file`: a password in
+    /// place of a URL has no scheme.
     fn may_be_shown(&self, text: &Spanned<String>) -> bool {
         let text = text.get_ref();
         let mut known = self.cx.loader.registry.schemes();

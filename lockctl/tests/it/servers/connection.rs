@@ -125,7 +125,7 @@ fn a_lock_that_is_broken_just_before_the_command_ends_is_not_a_success() {
         let (place, backend) = (Place::new(), format!("--backend {url}"));
         // The record of a holder follows its grant, and without one the key looks free.
         let broken = format!("{LOCKCTL} {backend} break --yes k | grep -v \"is free\"");
-        let script = format!("sleep {pause}; until {broken}; do :; done; exit 4");
+        let script = format!("sleep {pause}; until {broken}; do sleep 0.1; done; exit 4");
         let line = format!("{backend} run --events events k -- sh -c '{script}'");
         place
             .expect(79, &line)

@@ -241,6 +241,8 @@ fn a_password_in_place_of_a_url_is_not_quoted() {
     for password in ["s3ntinel", "s3ntinel:rest", "s3ntinel:6379", "a:s3ntinel"] {
         let loader = loader(&[("DB", password)]);
         assert_silent(&loader, "backend.main.url-env = 'DB'");
+        let unused = "default = 'main'\n[backend]\nmain.url = 'memory:'\nother.url-env = 'DB'";
+        assert_silent(&loader, unused);
     }
 }
 
