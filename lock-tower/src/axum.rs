@@ -29,7 +29,8 @@ impl<S: Send + Sync> FromRequestParts<S> for HeldLock {
     }
 }
 
-const NO_LAYER: &str = "the handler takes a HeldLock, and its innermost KeyLockLayer, if any, has locked nothing for this request";
+const NO_LAYER: &str = "the handler takes a HeldLock, and its innermost KeyLockLayer, if any, has locked \
+                        nothing for this request";
 
 /// For handlers of both locked requests and requests that pass without a lock.
 impl<S: Send + Sync> OptionalFromRequestParts<S> for HeldLock {

@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::{join_all, select_all};
-use polylock_core::{Error, FencingToken, LockGuard, LockKey, LostReason, LostSignal, Released};
+use futures_util::future::select_all;
+use polylock_core::{
+    Error, FencingToken, LockGuard, LockKey, LostReason, LostSignal, MultiGuard, Released,
+};
 use tokio::time::{Instant, timeout};
 
 use crate::locker::{AdmissionSlot, Namespace};
@@ -268,18 +270,12 @@ impl HeldLock {
     }
 }
 
-/// Releases all of them at the same time, and reports the first outcome that is not clean.
+/// Releases all of them at the same time, and reports the worst outcome.
 async fn release_all(guards: Vec<LockGuard>) -> Result<Released, Error> {
-    let guards = match <[LockGuard; 1]>::try_from(guards) {
-        Ok([guard]) => return guard.release().await,
-        Err(guards) => guards,
-    };
-    let outcomes = join_all(guards.into_iter().map(LockGuard::release)).await;
-    let is_worse = |outcome: &Result<_, _>| !matches!(outcome, Ok(Released::Clean));
-    outcomes
-        .into_iter()
-        .find(is_worse)
-        .unwrap_or(Ok(Released::Clean))
+    match <[LockGuard; 1]>::try_from(guards) {
+        Ok([guard]) => guard.release().await,
+        Err(guards) => MultiGuard::new(guards).release().await,
+    }
 }
 
 impl fmt::Debug for HeldLock {

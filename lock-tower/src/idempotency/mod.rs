@@ -41,8 +41,8 @@
 //! # Guarantees
 //!
 //! While the lock and the store work, the handler runs for one request of a key at a time, and not again while
-//! the response of an earlier one is stored. A response whose body breaks off counts: the store records that there was one. The
-//! handler runs again
+//! the response of an earlier one is stored. A response whose body breaks off counts: the store records that
+//! there was one. The handler runs again
 //!
 //! - if its response is not [stored](IdempotencyLayer::with_stored), as every 5xx, 401 and 403, if it
 //!   panicked, or if its service returned an error,
