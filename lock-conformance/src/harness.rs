@@ -22,9 +22,9 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
     async fn client(&self) -> Arc<dyn DistributedLock>;
 
     /// Returns the ttl of the cases, long enough for a busy machine; for locks that live with a session or
-    /// a connection, the max time until the lock of a dead client is free. Default: 1 s.
+    /// a connection, the max time until the lock of a dead client is free. Default: 2 s.
     fn shortest_ttl(&self) -> Duration {
-        Duration::from_secs(1)
+        Duration::from_secs(2)
     }
 
     /// Returns the fault injection for the clients of this store.

@@ -75,9 +75,10 @@ async fn a_waiter_cut_at_any_byte_is_served_once() {
     let place = Place::new();
     let (holder, locks) = (place.elsewhere().await, place.client().await);
     for fate in cuts(&sample(&place, Request::Acquire).await, 9) {
-        let guard = take(&holder, "a").await;
+        let guard = take_long(&holder, "a").await;
         place.proxy().plan(is_kind(Request::Acquire), fate);
-        let next = place.waiter(&locks, within(request("a"), SOON * 2)).await;
+        let waits = within(request("a").with_ttl(LONG_TTL), SOON * 2);
+        let next = place.waiter(&locks, waits).await;
         guard.release().await.expect("it is released");
         let next = granted(next).await;
         assert_eq!(place.look(&key("a")).waiters, 0, "{fate:?}");
@@ -211,8 +212,8 @@ async fn two_hundred_clients_that_reconnect_at_once_are_served() {
 async fn a_holder_whose_connection_is_cut_again_and_again_keeps_its_lock() {
     let place = Place::new();
     let locks = place.client().await;
-    let guard = take(&locks, "a").await;
-    let until = Instant::now() + TTL * 2;
+    let guard = acquire(&locks, &request("a").with_ttl(TTL * 3)).await;
+    let until = Instant::now() + TTL * 4;
     while Instant::now() < until {
         place.proxy().cut();
         tokio::time::sleep(ms(120)).await;
@@ -226,10 +227,11 @@ async fn a_holder_whose_connection_is_cut_again_and_again_keeps_its_lock() {
 async fn many_locks_that_are_lost_at_once_cost_no_other_lock() {
     let place = Place::new();
     let locks = place.patient_client().await;
-    let kept = take(&locks, "kept").await;
+    let lease = |name: &str| request(name).with_ttl(TTL * 3);
+    let kept = acquire(&locks, &lease("kept")).await;
     let mut lost = Vec::new();
     for n in 0..300 {
-        lost.push(take(&locks, &format!("key/{n}")).await);
+        lost.push(acquire(&locks, &lease(&format!("key/{n}"))).await);
     }
     // A server further away.
     place.proxy().set_latency(Direction::Both, ms(2));
@@ -239,7 +241,7 @@ async fn many_locks_that_are_lost_at_once_cost_no_other_lock() {
     for guard in &lost {
         assert_eq!(loss(guard).await, LostReason::Stolen);
     }
-    tokio::time::sleep(TTL).await;
+    tokio::time::sleep(TTL * 3).await;
     assert!(kept.is_held(), "lost as {:?}", kept.lost().reason());
     kept.release().await.expect("it is released");
 }

@@ -104,7 +104,7 @@ async fn a_server_that_forgets_its_scripts_loses_no_increment() {
     let (counter, over) = (Arc::<Counter>::default(), Arc::<AtomicBool>::default());
     let mut tasks = JoinSet::new();
     for _ in 0..3 {
-        let client = place.client().await;
+        let client = place.patient_client().await;
         for _ in 0..4 {
             let (client, counter) = (Arc::clone(&client), Arc::clone(&counter));
             tasks.spawn(async move {

@@ -42,7 +42,7 @@ impl Harness for Nodes {
     /// A client behind the proxies.
     async fn client(&self) -> Arc<dyn DistributedLock> {
         let ports = self.faults.proxies().iter().map(Proxy::port);
-        open(config(ports, QUICK)).await
+        open(config(ports, PATIENT)).await
     }
 
     fn faults(&self) -> Option<&dyn Faults> {
@@ -58,7 +58,7 @@ impl Harness for Nodes {
 
     /// The most holders that any node has, once a minority has had the time to follow the others.
     async fn look(&self, key: &LockKey) -> Option<Look> {
-        let deadline = Instant::now() + Duration::from_millis(500);
+        let deadline = Instant::now() + Duration::from_secs(2);
         loop {
             let held = self.servers.iter().map(|s| holders(s, key.as_str()));
             let held: Vec<_> = held.collect();
@@ -99,9 +99,6 @@ impl Faults for Nodes {
         true
     }
 }
-
-/// For half of the shortest lease, a node may be slow.
-const QUICK: Duration = Duration::from_millis(500);
 
 /// For longer than a busy machine makes it.
 pub(crate) const PATIENT: Duration = Duration::from_secs(1);

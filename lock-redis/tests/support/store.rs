@@ -155,15 +155,6 @@ impl Harness for Store {
         }
     }
 
-    /// A connection over TLS takes several round trips more, and a renewal behind Sentinels an answer
-    /// of two of them. Each waits for its turn on a busy machine.
-    fn shortest_ttl(&self) -> Duration {
-        match self.servers {
-            Servers::Sentinels(_) | Servers::Tls(..) => 2 * TTL,
-            Servers::Cluster(_) | Servers::Single(_) => TTL,
-        }
-    }
-
     fn faults(&self) -> Option<&dyn Faults> {
         self.faults.is_some().then_some(self as &dyn Faults)
     }

@@ -99,7 +99,8 @@ fn bytes_are_slow_when_asked() {
     proxy.set_drip(Direction::Replies, 1, MOMENT / 5);
     assert!(taken() >= MOMENT / 5 * 6);
     proxy.clear();
-    assert!(taken() < MOMENT);
+    // A busy machine may be slow once.
+    eventually(|| taken() < MOMENT);
 }
 
 #[test]
