@@ -36,7 +36,9 @@ async fn flaws_are_reported_and_sound_locks_violate_nothing() {
             "got token",
         ),
     ] {
-        let sample = sample(&plan(&[workload], contenders), target).await;
+        let mut plan = plan(&[workload], contenders);
+        plan.duration = Duration::from_secs(1);
+        let sample = sample(&plan, target).await;
         assert!(sample.acquisitions > 0);
         let found = sample.violations.join("; ");
         assert!(found.contains(expected), "{expected}: {found}");
@@ -62,7 +64,8 @@ async fn two_holders_in_the_order_of_their_tokens_are_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_overlaps_are_seen_by_chance_alone_that_is_said() {
-    let plan = plan(&[Workload::Contended, Workload::HandOff], 4);
+    let mut plan = plan(&[Workload::Contended, Workload::HandOff], 4);
+    plan.duration = Duration::from_secs(1);
     let report = support::measure(&plan, faulty(Fault::ExcludesNobody)).await;
     let by_chance = |at: usize| report.figures(&report.series[at]).is_checked_by_chance;
     assert!(by_chance(0), "no hold and no tokens");
@@ -100,7 +103,8 @@ async fn an_unfair_queue_is_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_release_is_in_the_hand_over_and_in_the_release() {
-    let plan = plan(&[Workload::HandOff], 2);
+    let mut plan = plan(&[Workload::HandOff], 2);
+    plan.duration = Duration::from_secs(1);
     let slow = sample(&plan, faulty(Fault::SlowRelease(Duration::from_millis(20)))).await;
     let least = Some(20_000_000 * 99 / 100);
     for times in [&slow.hand_off, &slow.release] {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use polylock_bench::plan::{Plan, Workload};
+use polylock_bench::report::Series;
 use polylock_bench::target::Openers;
 
 use crate::support::{self, Fault, faulty, memory, memory_dir, plan, run, sample};
@@ -28,7 +29,13 @@ async fn every_workload_is_measured_on_memory_and_sqlite() {
     plan.warm_up = Duration::from_millis(10);
     plan.rate = 500.0;
     let targets = vec![memory(), support::sqlite(&dir)];
-    let report = run(&plan, targets).await.unwrap();
+    let mut report = run(&plan, targets.clone()).await.unwrap();
+    // A busy machine may stall the process for most of a measurement.
+    for _ in 0..2 {
+        if report.series.iter().any(is_empty) {
+            report = run(&plan, targets.clone()).await.unwrap();
+        }
+    }
     let names: Vec<_> = report.targets.iter().map(|target| &*target.name).collect();
     assert_eq!(names, ["memory", "sqlite"]);
     assert_eq!(report.series.len(), 2 * (ALL_WITHOUT_CRASHES.len() + 3));
@@ -66,6 +73,17 @@ async fn every_workload_is_measured_on_memory_and_sqlite() {
             .map(|l| !l.with.is_empty() && !l.without.is_empty());
         assert_eq!(has_requests, is_layer.then_some(true), "{of}");
     }
+}
+
+/// Whether a measurement has nothing of what it is about.
+fn is_empty(series: &Series) -> bool {
+    let has_hand_offs = [Workload::HandOff, Workload::Fairness].contains(&series.workload);
+    series.samples.iter().any(|sample| {
+        let layer = sample.layer.as_ref();
+        sample.acquisitions == 0
+            || has_hand_offs && sample.hand_off.is_empty()
+            || layer.is_some_and(|l| l.with.is_empty() || l.without.is_empty())
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,16 +126,23 @@ async fn an_open_loop_that_keeps_up_is_not_saturated() {
     plan.rate = 60.0;
     // A busy machine may stall the process for a part of it.
     plan.duration = Duration::from_secs(1);
-    let sample = sample(&plan, memory()).await;
-    assert!(!sample.is_saturated, "{sample:?}");
+    let mut found = sample(&plan, memory()).await;
+    // A stall over the end looks like an overload.
+    for _ in 0..2 {
+        if found.is_saturated {
+            found = sample(&plan, memory()).await;
+        }
+    }
+    assert!(!found.is_saturated, "{found:?}");
     // 60 are expected, with a deviation of 8.
-    assert!((20..=120).contains(&sample.acquisitions), "{sample:?}");
+    assert!((20..=120).contains(&found.acquisitions), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_time_of_holds_is_measured() {
     let mut plan = plan(&[Workload::Uncontended], 1);
     plan.hold = Duration::from_millis(5);
+    plan.duration = Duration::from_secs(1);
     let sample = sample(&plan, memory()).await;
     let each = sample.held_ns / sample.acquisitions;
     assert!(each >= 4_500_000, "{each}");
@@ -126,7 +151,8 @@ async fn the_time_of_holds_is_measured() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_are_counted_by_kind_and_no_hang_keeps_the_run_from_ending() {
-    let plan = plan(&[Workload::Contended], 2);
+    let mut plan = plan(&[Workload::Contended], 2);
+    plan.duration = Duration::from_secs(1);
     let cases = [
         (Fault::Fails, "unavailable", 3..=u64::MAX),
         // Nobody was to give up.
