@@ -268,11 +268,20 @@ async fn a_request_that_has_seen_no_holder_does_not_say_that_the_lock_is_held() 
     let locks = slow(&place).await;
     let deleting = deleting(&place, None);
     for wait in [Wait::Never, Wait::AtMost(ms(1_000))] {
-        let began = Instant::now();
         let one = request("a").with_wait(wait);
-        let error = locks.acquire(&one).await.expect_err("its nodes are gone");
+        let mut granted = 0;
+        let (error, took) = loop {
+            let began = Instant::now();
+            match locks.acquire(&one).await {
+                // On a machine that stood still, the list may come before the deletion.
+                Ok(guard) if granted < 5 => {
+                    granted += 1;
+                    drop(guard.release().await);
+                }
+                refused => break (refused.expect_err("its nodes are gone"), began.elapsed()),
+            }
+        };
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{wait:?}: {error}");
-        let took = began.elapsed();
         assert!(took >= ms(900) && took < SOON, "{wait:?} took {took:?}");
     }
     deleting.abort();
