@@ -222,7 +222,7 @@ fn a_command_whose_lease_has_ended_is_killed_at_once() {
 #[test]
 fn a_command_that_runs_too_long_is_stopped() {
     let place = Place::new();
-    let options = "--max-run 300ms --kill-after 200ms k";
+    let options = "--max-run 2s --kill-after 1s k";
     place.holder(options).expect(143);
     place
         .hold(options, &format!("trap '' TERM; {FOREVER}"))
