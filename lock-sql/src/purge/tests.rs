@@ -208,7 +208,7 @@ async fn a_purge_that_never_rests_costs_no_lock_and_no_exclusion() {
     }
 }
 
-const ROUNDS: u32 = 60;
+const ROUNDS: u32 = 120;
 
 /// Long enough for a request to lock the row that it has made, most often.
-const AGE: Duration = Duration::from_millis(20);
+const AGE: Duration = Duration::from_millis(60);

@@ -93,8 +93,7 @@ async fn a_release_does_not_overtake_a_take_that_no_caller_waits_for() {
     for url in databases() {
         let patient = Client::open(&url, "").await;
         make_row(&patient, "k").await;
-        // Time for a login, and less than the second after which MariaDB refuses a statement that waits.
-        let client = Client::open(&url, "&timeout=900ms").await;
+        let client = Client::hasty(&url).await;
         let other = begin(&url, &rows("k", 0)).await;
         let taken = client.try_take("k", 2, Mode::Exclusive, TTL).await;
         let failure = taken.expect_err("the row is locked");

@@ -12,7 +12,7 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_testkit::locks::key;
+use lock_testkit::locks::{key, until};
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
 use polylock_core::engine::Engine;
 use polylock_core::{LockUrl, Mode, Released};
@@ -38,6 +38,11 @@ pub(crate) fn databases() -> [String; 2] {
     ]
 }
 
+fn config(url: &str, parameters: &str) -> SqlConfig {
+    let url = LockUrl::parse(&format!("{url}?mode=lease{parameters}")).expect("a URL");
+    SqlConfig::from_url(&url).expect("a configuration")
+}
+
 /// A client as of another process.
 pub(crate) struct Client {
     pub(crate) store: DatabaseStore,
@@ -46,24 +51,37 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn open(url: &str, parameters: &str) -> Self {
-        let url = LockUrl::parse(&format!("{url}?mode=lease{parameters}")).expect("a URL");
-        let config = SqlConfig::from_url(&url).expect("a configuration");
-        Self::of(config).await
+        Self::of(config(url, parameters)).await
+    }
+
+    /// A client whose statements have time for a login, and less than the second after which MariaDB refuses
+    /// one that waits. A busy machine may need several attempts to open it.
+    async fn hasty(url: &str) -> Self {
+        let mut opened = None;
+        until("it opens", async || {
+            opened = Self::try_of(config(url, "&timeout=900ms")).await.ok();
+            opened.is_some()
+        })
+        .await;
+        opened.expect("it is opened")
     }
 
     async fn of(config: SqlConfig) -> Self {
+        let opened = Self::try_of(config).await;
+        opened.expect("a server and a table")
+    }
+
+    async fn try_of(config: SqlConfig) -> Result<Self, SqlFailure> {
         let engine = config.engine.clone();
         let engine = engine.unwrap_or_else(|| Engine::of_this_process("test"));
         let target = Arc::new(ConnectTarget::of(config).expect("a target"));
-        let looked = crate::checks::look_for_pooler(&target).await;
-        looked.expect("a server");
-        let mut connection = crate::lock::open(&target).await.expect("a server");
-        let ensured = crate::schema::ensure(&mut connection).await;
-        ensured.expect("a table");
-        Self {
+        crate::checks::look_for_pooler(&target).await?;
+        let mut connection = crate::lock::open(&target).await?;
+        crate::schema::ensure(&mut connection).await?;
+        Ok(Self {
             store: DatabaseStore::new(&engine, &target),
             pool: Pool::new(&engine, &target, 1, Duration::from_secs(5)),
-        }
+        })
     }
 
     /// Past the library.

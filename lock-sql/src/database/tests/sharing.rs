@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use polylock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest, Renewer as _};
 
-use super::{ALONE, Client, TTL, databases, id, key};
+use super::locked;
+use super::{ALONE, Client, databases, key};
 use crate::store::LeaseStore as _;
 
 async fn states(client: &Client, due: &[RenewalRequest]) -> Vec<LeaseState> {
@@ -27,7 +30,7 @@ async fn those_whose_lock_was_broken_learn_it_after_another_one_took_it() {
             ("alone", 8),
             ("many", 10),
         ];
-        let due = due.map(|(name, n)| RenewalRequest::new(key(name), id(n), TTL));
+        let due = due.map(|(name, n)| locked::due(name, n));
         let (broken, held) = (LeaseState::Lost(LostReason::Broken), LeaseState::Held);
         let expected = [broken, broken, broken, held, held];
         assert_eq!(states(&client, &due).await, expected);
@@ -51,7 +54,7 @@ async fn a_broken_sharer_frees_no_seat_that_another_one_has_now() {
         let held = "SELECT sharers FROM polylock_locks WHERE kind = 1 AND slot = 0";
         assert_eq!(client.number(held).await, 1);
         assert_eq!(client.take("k", 6, ALONE).await, None);
-        let due = [RenewalRequest::new(key("k"), id(4), TTL)];
+        let due = [locked::due("k", 4)];
         assert_eq!(states(&client, &due).await, [LeaseState::Held]);
         assert_eq!(client.release("k", 4).await, Released::Clean);
         assert!(client.take("k", 6, ALONE).await.is_some());
@@ -67,7 +70,10 @@ async fn a_row_that_others_write_keeps_no_sharer_from_being_renewed() {
         for n in 1..=KEYS {
             let name = format!("k{n}");
             client.take(&name, n, Mode::Shared).await.unwrap();
-            due.push(RenewalRequest::new(key(&name), id(n), TTL));
+            let mut renewal = locked::due(&name, n);
+            // Others may not delay it for long.
+            renewal.timeout = Duration::from_secs(3);
+            due.push(renewal);
         }
         let versions = "SELECT version FROM polylock_locks \
                         WHERE kind = 1 AND lock_key = 'k8' AND slot = 0";

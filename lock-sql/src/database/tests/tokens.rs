@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
 use polylock_core::engine::LeaseId;
 use polylock_core::{LeaseState, Mode, Released, RenewalRequest, Renewer as _};
@@ -57,18 +59,17 @@ async fn the_usual_is_one_statement_and_hundreds_of_renewals_are_few() {
         let released = client.store.release(&key("k"), id(n)).await;
         assert_eq!(released.unwrap(), Released::Clean);
     };
-    // The row, and the connection.
-    take("k".to_owned(), 1, ALONE).await.unwrap();
-    release(1).await;
-    let before = questions();
-    take("k".to_owned(), 2, ALONE).await.unwrap();
-    client.store.reserve(&key("k"), id(2)).await.unwrap();
-    release(2).await;
-    assert_eq!(questions() - before - asking, 3);
+    let use_it = async || {
+        take("k".to_owned(), 2, ALONE).await.unwrap();
+        client.store.reserve(&key("k"), id(2)).await.unwrap();
+        release(2).await;
+    };
+    assert_eq!(second_count(&questions, &use_it).await - asking, 3);
     take("k".to_owned(), 3, ALONE).await.unwrap();
-    let before = questions();
-    take("k".to_owned(), 4, ALONE).await.unwrap_err();
-    assert_eq!(questions() - before - asking, 2);
+    let ask = async || {
+        take("k".to_owned(), 4, ALONE).await.unwrap_err();
+    };
+    assert_eq!(second_count(&questions, &ask).await - asking, 2);
     for mode in [ALONE, Mode::Shared] {
         let mut due = Vec::new();
         for n in 0..300 {
@@ -78,12 +79,32 @@ async fn the_usual_is_one_statement_and_hundreds_of_renewals_are_few() {
         }
         // The connections of renewals.
         client.store.renew(&due).await;
-        let before = questions();
-        for state in client.store.renew(&due).await {
-            assert_eq!(state.unwrap(), LeaseState::Held);
-        }
-        assert_eq!(questions() - before - asking, 2, "{mode:?}");
+        let renew = async || {
+            for state in client.store.renew(&due).await {
+                assert_eq!(state.unwrap(), LeaseState::Held);
+            }
+        };
+        let asked = second_count(&questions, &renew).await - asking;
+        assert_eq!(asked, 2, "{mode:?}");
     }
+}
+
+/// What is asked for the second of two uses: the first one makes rows and opens connections. A connection
+/// that was idle for a second is asked whether it is alive, so uses that take so long are repeated.
+async fn second_count(questions: &impl Fn() -> u64, uses: &impl AsyncFn()) -> u64 {
+    let mut asked = 0;
+    for _ in 0..20 {
+        let began = Instant::now();
+        uses().await;
+        let before = questions();
+        uses().await;
+        let is_quick = began.elapsed() < Duration::from_millis(900);
+        asked = questions() - before;
+        if is_quick {
+            break;
+        }
+    }
+    asked
 }
 
 /// As MySQL reads the text of a statement.

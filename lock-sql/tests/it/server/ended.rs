@@ -206,7 +206,7 @@ async fn a_break_while_the_holder_begins_to_listen_is_heard() {
     let to_itself = |command: &Command| {
         command.is("EXECUTE") && command.arg(1).starts_with("SELECT pg_notify(")
     };
-    let late = proxy.plan(to_itself, Fate::LateRequest(ms(1_000)));
+    let late = proxy.plan(to_itself, Fate::LateRequest(ms(400)));
     let guard = locks.acquire(&long("job")).await.expect("it is free");
     late.met(SOON).await;
     let broken = operator.break_lock(&key("job"), "a test").await;

@@ -132,7 +132,7 @@ sessions!(as_many_keys_as_connections_are_granted_at_once);
 /// `mode=advisory` keeps a connection for free locks.
 async fn a_request_that_gets_no_connection_says_so_and_is_no_outage(site: Site) {
     let locks: Arc<dyn DistributedLock> =
-        Arc::new(site.with_connections(2).with("timeout=1500ms").open().await);
+        Arc::new(site.with_connections(2).with("timeout=4s").open().await);
     let queued = Arc::new(LocalQueue::new(Arc::clone(&locks)));
     for locks in [locks, queued] {
         let held = [take(&locks, "a").await, take(&locks, "b").await];
@@ -145,8 +145,9 @@ async fn a_request_that_gets_no_connection_says_so_and_is_no_outage(site: Site) 
             let message = error.message();
             assert!(message.contains("connections=N allows more"), "{error}");
         }
-        // Behind one that waits for a connection.
-        let waiting = waiting(&locks, request("c"));
+        // Behind one that waits for a connection, for longer than several attempts take.
+        let patient = request("c").with_wait(Wait::AtMost(ms(60_000)));
+        let waiting = waiting(&locks, patient);
         let at_once = request("c").with_wait(Wait::Never);
         until("nothing is known of the lock", async || {
             let refused = locks.acquire(&at_once).await;

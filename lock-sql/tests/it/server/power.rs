@@ -47,7 +47,7 @@ async fn the_next_holder_waits_until_the_last_one_is_out(site: Site) {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             assert!(!error.is_outcome_unknown(), "{error}");
             let queue = LocalQueue::new(Arc::<SqlLock>::clone(&next));
-            let short = request("job").with_wait(Wait::AtMost(TIMEOUT / 8));
+            let short = request("job").with_wait(Wait::AtMost(TIMEOUT / 4));
             let error = queue.acquire(&short).await.expect_err("it grants nothing");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             assert!(error.message().contains("granted again in"), "{error}");

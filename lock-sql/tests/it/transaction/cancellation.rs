@@ -51,7 +51,7 @@ async fn a_dropped_wait_ends_with_its_limit<S: Server>(server: S) {
     let mut holder = begin::<S>(&mut one).await;
     locks().acquire_in(&mut *holder, "k").await.unwrap();
     let mut tx = begin::<S>(&mut two).await;
-    let patient = locks_within(Duration::from_secs(1));
+    let patient = locks_within(Duration::from_secs(3));
     tokio::select! {
         taken = patient.acquire_in(&mut *tx, "k") => panic!("it did not wait: {taken:?}"),
         () = waits(&server) => {}
@@ -60,7 +60,7 @@ async fn a_dropped_wait_ends_with_its_limit<S: Server>(server: S) {
     // The ping waits until the server's lock wait ends, and gets the error of the dropped request.
     let error = sqlx::Connection::ping(&mut two).await.unwrap_err();
     assert!(error.as_database_error().is_some(), "{error:?}");
-    let again = tokio::time::timeout(Duration::from_secs(4), async {
+    let again = tokio::time::timeout(Duration::from_secs(8), async {
         let mut tx = begin::<S>(&mut two).await;
         locks().acquire_in(&mut *tx, "other").await.unwrap();
         let taken = locks().try_acquire_in(&mut *tx, "k").await.unwrap();

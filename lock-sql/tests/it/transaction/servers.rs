@@ -189,7 +189,14 @@ impl Server for MariaDb {
         let of_this = "SELECT id FROM information_schema.processlist \
                        WHERE user = 'test' AND db = DATABASE()";
         for row in self.sql(of_this) {
-            self.sql(&format!("KILL {}", row[0]));
+            // It is an error to kill a session that has ended.
+            self.sql(&format!(
+                "DELIMITER //\nBEGIN NOT ATOMIC
+                     DECLARE CONTINUE HANDLER FOR 1094 BEGIN END;
+                     KILL {};
+                 END//\n",
+                row[0]
+            ));
         }
     }
 }
