@@ -13,6 +13,11 @@ pub(crate) const START: &str = "CONCAT(/*M!100000 SUBSTRING(UUID(), 20) */ /*!80
         FROM /*M!100000 information_schema.GLOBAL_STATUS */ /*!80000 performance_schema.global_status */
         WHERE VARIABLE_NAME IN ('Uptime', 'UPTIME')), 0))";
 
+/// The sessions of the server. The list that MySQL has in `information_schema` cannot be read while any
+/// client runs a statement whose text is not UTF-8.
+const PROCESS_LIST: &str =
+    "/*M!100000 information_schema.PROCESSLIST */ /*!80000 performance_schema.processlist */";
+
 /// Whether the server takes no writes of most users, as the former primary after a switchover. MariaDB
 /// 12 uses words for the values.
 pub(super) const IS_READ_ONLY: &str =
@@ -29,8 +34,7 @@ pub(super) fn record(table: &str) -> String {
          WHERE s.kind = 7 AND s.lock_key = '' AND s.name = @polylock_start AND s.ttl >= {{11}};
          SELECT CAST(CONNECTION_ID() AS SIGNED),
              (SELECT COUNT(*) FROM {table} r WHERE r.kind = 6 AND r.lock_key = {{2}}),
-             (SELECT p.host FROM information_schema.PROCESSLIST p
-                 WHERE p.id = CONNECTION_ID()),
+             (SELECT p.host FROM {PROCESS_LIST} p WHERE p.id = CONNECTION_ID()),
              NULL, CAST(@@port AS SIGNED), {IS_READ_ONLY}"
     )
 }
