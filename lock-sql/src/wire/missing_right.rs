@@ -28,7 +28,7 @@ fn missing_grant(server: ServerKind, table: &str, error: &sqlx::Error) -> Option
     // Its name begins with that of the table.
     Some(match server {
         ServerKind::Postgres if has(&sequence) => format!("SELECT, UPDATE ON SEQUENCE {sequence}"),
-        ServerKind::MySql if has(&sequence) => format!("SELECT, INSERT ON {sequence}"),
+        ServerKind::MySql if has(&sequence) => format!("SELECT, INSERT, DELETE ON {sequence}"),
         _ if has(table) => format!("SELECT, INSERT, UPDATE ON {table}"),
         _ => return None,
     })

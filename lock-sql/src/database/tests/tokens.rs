@@ -119,19 +119,26 @@ fn as_of_mysql(text: &str) -> String {
 
 /// MariaDB has the same storage engine, but draws its tokens from a sequence.
 #[tokio::test]
-async fn a_transaction_on_mysql_keeps_no_token_locked() {
+async fn a_transaction_on_mysql_keeps_no_other_from_drawing_a_token() {
     let url = MariaDbServer::shared().database();
     let client = Client::open(&url, "").await;
     client
         .sql("CREATE TABLE other_token (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY) ENGINE = InnoDB")
         .await;
     let draw = as_of_mysql(&tokens::draw_in_transaction("`other`"));
-    let other = begin(&url, &draw).await;
-    let now = other.number("SELECT CAST(@polylock_now AS SIGNED)").await;
-    let token = other.number("SELECT CAST(@polylock_token AS SIGNED)").await;
-    assert!(token > now, "{token} {now}");
-    // Another transaction begins in the same microsecond, or in the next one.
-    let insert = format!("INSERT INTO other_token (id) VALUES ({now}), ({token})");
-    client.sql(&insert).await;
-    other.sql("COMMIT").await;
+    for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let draw =
+            format!("COMMIT; SET SESSION TRANSACTION ISOLATION LEVEL {isolation}; BEGIN; {draw}");
+        let (one, other) = (begin(&url, &draw).await, begin(&url, &draw).await);
+        let mut last = 0;
+        for it in [&one, &other] {
+            let now = it.number("SELECT CAST(@polylock_now AS SIGNED)").await;
+            let token = it.number("SELECT CAST(@polylock_token AS SIGNED)").await;
+            assert!(token > now && token > last, "{token} at {now} after {last}");
+            last = token;
+        }
+        one.sql("COMMIT").await;
+        other.sql("COMMIT").await;
+        assert_eq!(client.number("SELECT COUNT(*) FROM other_token").await, 0);
+    }
 }

@@ -68,21 +68,22 @@ pub(crate) fn in_savepoint(draw: &str) -> String {
 }
 
 /// Raises the counter to the clock, and draws a token into `@polylock_token`, in the transaction of
-/// the caller. Each server reads its own comments. A row that is rolled back is not locked until the
-/// transaction ends, unlike one that is deleted: a client with this number, by the clock of the same
-/// microsecond, waits for no other key.
+/// the caller. Each server reads its own comments.
+///
+/// The rows are deleted and not rolled back: with repeatable reads, the default, a rollback leaves a lock on
+/// the gap behind the last row, and no other transaction would draw a token before this one ends. Only a
+/// client that has the same number, by the clock of the same microsecond, waits for a deleted row.
 pub(crate) fn draw_in_transaction(table: &str) -> String {
     let sequence = sequence(table);
     format!(
         "SET @polylock_now = {NOW}; \
-         /*M!100300 DO 0 */ /*!80000 SAVEPOINT polylock_token */; \
          /*M!100300 EXECUTE IMMEDIATE CONCAT('DO SETVAL({sequence}, ', @polylock_now, ')') */ \
          /*!80000 INSERT IGNORE INTO {sequence} (id) VALUES (@polylock_now) */; \
          /*M!100300 SET @polylock_token = NEXTVAL({sequence}) */ \
          /*!80000 INSERT INTO {sequence} () VALUES () */; \
          /*M!100300 DO 0 */ /*!80000 SET @polylock_token = LAST_INSERT_ID() */; \
-         /*M!100300 DO 0 */ /*!80000 ROLLBACK TO SAVEPOINT polylock_token */; \
-         /*M!100300 DO 0 */ /*!80000 RELEASE SAVEPOINT polylock_token */"
+         /*M!100300 DO 0 */ /*!80000 DELETE FROM {sequence} WHERE id = @polylock_now */; \
+         /*M!100300 DO 0 */ /*!80000 DELETE FROM {sequence} WHERE id = @polylock_token */"
     )
 }
 
