@@ -22,7 +22,7 @@ use crate::config::ServerKind;
 /// Statements see what others have committed when they begin, lock rows and no gaps between them,
 /// and are refused rather than bent.
 pub(super) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnection, DbError> {
-    let mut raw = options.connect().await.map_err(db_error)?;
+    let mut raw = options.connect().await.map_err(login_error)?;
     let settings = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                     SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
                     autocommit = 1, timestamp = DEFAULT";
@@ -119,6 +119,21 @@ fn db_error(error: sqlx::Error) -> DbError {
         None => DbError::of_client(error),
     }
 }
+
+/// The error of a login. MySQL asks for the password itself now and then, which is not sent as plain text.
+fn login_error(error: sqlx::Error) -> DbError {
+    match &error {
+        sqlx::Error::Configuration(cause) if cause.to_string().contains("RSA") => {
+            let mut db_error = DbError::new(ErrorClass::Insecure, error);
+            db_error.says = Some(NO_RSA.into());
+            db_error
+        }
+        _ => db_error(error),
+    }
+}
+
+const NO_RSA: &str = "the server takes the password of this user by TLS or encrypted: write tls=on, or build with \
+                      the feature mysql-rsa of polylock";
 
 /// The number of an error of the server.
 pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
