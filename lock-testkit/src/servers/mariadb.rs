@@ -1,4 +1,5 @@
-//! MariaDB: a server of a test or of a test run.
+//! MariaDB: a server of a test or of a test run. With `LOCK_TESTKIT_MYSQLD=PATH` it is the MySQL server of this
+//! path instead.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,7 +11,7 @@ use super::port::free_port;
 use super::process::Account;
 use super::server_process::{Service, Setup, Site, deref_to, setup_options, started};
 use super::template::{DATA, Template, disk_dir};
-use super::{DatabaseServer, ServerProcess, SharedDatabase, TestCertificates};
+use super::{DatabaseServer, ServerProcess, SharedDatabase, TestCertificates, mysql};
 use crate::command::run;
 
 /// One MariaDB server, killed when the value is dropped.
@@ -34,6 +35,17 @@ impl MariaDbServer {
         })
     }
 
+    /// The list of the sessions. MySQL cannot read the one in `information_schema` while any client runs a
+    /// statement whose text is not UTF-8.
+    pub const PROCESS_LIST: &str =
+        "/*M!100000 information_schema.processlist */ /*!80000 performance_schema.processlist */";
+
+    /// Whether the tests of MariaDB use MySQL.
+    #[must_use]
+    pub fn is_mysql() -> bool {
+        mysql::server().is_some()
+    }
+
     /// The one server that all tests of a run use, started by the first that asks.
     pub fn shared() -> SharedDatabase {
         SharedDatabase::join(&DIALECT, || Self::start(MariaDbOptions::new()).0)
@@ -49,7 +61,8 @@ static DIALECT: Dialect = Dialect {
     socket,
     command: client,
     rows,
-    count: "SELECT count(*) FROM information_schema.processlist WHERE user = 'test'",
+    count: "SELECT count(*) FROM /*M!100000 information_schema.processlist */ \
+            /*!80000 performance_schema.processlist */ WHERE user = 'test'",
     create: ("CREATE DATABASE ", ""),
 };
 
@@ -63,7 +76,7 @@ fn client(client: &DatabaseClient, database: &str) -> io::Result<Command> {
         .args(["--no-defaults", "--batch", "--skip-column-names"])
         .args(["--connect-timeout=5", "--default-character-set=utf8mb4"])
         // The one of the server is for the code under test.
-        .arg("--init-command=SET SESSION max_statement_time=0")
+        .arg("--init-command=SET @testkit = 1 /*M!100000 , SESSION max_statement_time = 0 */")
         .args(["--user", "root", "--database", database, "--socket"])
         .arg(client.dir.join(SOCKET))
         .env("MYSQL_PWD", "root");
@@ -127,7 +140,7 @@ const DEFAULTS: [(&str, &str); 7] = [
     ("innodb_buffer_pool_load_at_startup", "OFF"),
     ("innodb_buffer_pool_size", "32M"),
     ("innodb_flush_log_at_trx_commit", "2"),
-    ("innodb_log_file_size", "8M"),
+    ("loose_innodb_log_file_size", "8M"),
     ("max_connections", "500"),
     ("skip_name_resolve", "ON"),
 ];
@@ -159,7 +172,7 @@ impl Service for MariaDbOptions {
     fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {
         let (home, port) = (site.dir.display(), site.port);
         let mut words = vec![
-            program("mariadbd")?.into(),
+            server()?.into(),
             "--no-defaults".into(),
             format!("--port={port}").into(),
             format!("--datadir={home}/{DATA}").into(),
@@ -172,6 +185,9 @@ impl Service for MariaDbOptions {
         let config = self.setup.configuration(&DEFAULTS, tls, "bind_address");
         let arguments = config.into_iter();
         words.extend(arguments.map(|(name, value)| format!("--{name}={value}").into()));
+        if MariaDbServer::is_mysql() {
+            words.extend(mysql::ARGUMENTS.map(OsString::from));
+        }
         Ok(words)
     }
 
@@ -181,14 +197,20 @@ impl Service for MariaDbOptions {
 }
 
 fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
-    let server = program("mariadbd")?;
+    let server = server()?;
     let template = Template {
         server: "mariadb",
         program: &server,
-        recipe: &format!("{INSTALL:?} {BOOTSTRAP:?} {STATEMENTS}"),
+        recipe: &match mysql::server() {
+            Some(_) => format!("{:?} {}", mysql::ARGUMENTS, mysql::STATEMENTS),
+            None => format!("{INSTALL:?} {BOOTSTRAP:?} {STATEMENTS}"),
+        },
         account,
     };
     template.copy(&dir.join(DATA), |draft| {
+        if MariaDbServer::is_mysql() {
+            return mysql::make_data(&server, account, draft);
+        }
         let data = format!("--datadir={}", draft.join(DATA).display());
         // Its bootstrap takes tables and no statements about users.
         let mut install = account.command(&program("mariadb-install-db")?, draft);
@@ -197,6 +219,10 @@ fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
         bootstrap.args(["--no-defaults", "--bootstrap", &data]);
         run(bootstrap.args(BOOTSTRAP), STATEMENTS).map(drop)
     })
+}
+
+fn server() -> io::Result<PathBuf> {
+    mysql::server().map_or_else(|| program("mariadbd"), Ok)
 }
 
 fn program(name: &str) -> io::Result<PathBuf> {

@@ -9,6 +9,7 @@ mod cluster;
 mod database;
 mod etcd;
 mod mariadb;
+mod mysql;
 mod pgbouncer;
 mod port;
 mod postgres;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_testkit::locks::until;
+use lock_testkit::servers::MariaDbServer;
 use polylock_core::{Mode, Released};
 use tokio::task::JoinHandle;
 
@@ -62,7 +63,8 @@ async fn until_shown(observer: &Client, url: &str, postgres: &str, mysql: &str) 
              WHERE datname = current_database() AND {postgres}"
         ),
         false => format!(
-            "SELECT info FROM information_schema.processlist WHERE db = DATABASE() AND {mysql}"
+            "SELECT info FROM {} WHERE db = DATABASE() AND {mysql}",
+            MariaDbServer::PROCESS_LIST
         ),
     };
     until("the server shows it", async || {

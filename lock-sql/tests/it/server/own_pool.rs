@@ -30,7 +30,8 @@ trait App: Database<Connection: Connection<Database = Self>> {
 
 impl App for MySql {
     const HOOK: &str = "SET SESSION time_zone = '+05:00', sql_mode = 'ANSI_QUOTES', \
-                        tx_isolation = 'SERIALIZABLE', max_statement_time = 50";
+                        /*M!100000 tx_isolation = 'SERIALIZABLE', max_statement_time = 50 */ \
+                        /*!80000 transaction_isolation = 'SERIALIZABLE' */";
     const ZONE: &str = "+05:00";
 
     fn config(pool: &Pool<Self>) -> SqlConfig {

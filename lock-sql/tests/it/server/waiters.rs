@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use lock_testkit::locks::{acquire, release, waiting};
+use lock_testkit::servers::MariaDbServer;
 use polylock_core::{ErrorKind, Mode, Result, Wait};
 use polylock_sql::transaction::{Connection, TransactionLocks};
 use sqlx::{Connection as _, Database, MySqlConnection, PgConnection};
@@ -187,8 +188,9 @@ async fn a_locked_table_costs_no_lock_beside_the_one_released(site: Site) {
         Kind::MariaDb => (
             format!("LOCK TABLES {table} READ; SELECT SLEEP(3), '{table}'; UNLOCK TABLES"),
             format!(
-                "SELECT count(*) FROM information_schema.processlist
-                 WHERE state = 'User sleep' AND info LIKE '%{table}%'"
+                "SELECT count(*) FROM {}
+                 WHERE state = 'User sleep' AND info LIKE '%{table}%'",
+                MariaDbServer::PROCESS_LIST
             ),
         ),
         Kind::Postgres => (

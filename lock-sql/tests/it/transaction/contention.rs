@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lock_testkit::locks::until;
+use lock_testkit::servers::MariaDbServer;
 use polylock_core::ErrorKind;
 use polylock_sql::transaction::TransactionLocks;
 use sqlx::Connection as _;
@@ -248,11 +249,12 @@ pub(super) async fn waits<S: Server>(server: &S) {
              WHERE datname = current_database() AND wait_event_type = 'Lock'"
         }
         // The tables of InnoDB about waits are not brought up to date while others read them.
-        _ => {
-            "SELECT count(*) FROM information_schema.processlist \
-             WHERE db = DATABASE() AND command <> 'Sleep' AND time_ms > 100 \
-             AND info NOT LIKE '%processlist%'"
-        }
+        _ => &format!(
+            "SELECT count(*) FROM {} WHERE db = DATABASE() AND command <> 'Sleep' \
+                 AND /*M!100000 time_ms > 100 */ /*!80000 time > 0 */ \
+                 AND info NOT LIKE '%processlist%'",
+            MariaDbServer::PROCESS_LIST
+        ),
     };
     until("somebody waits", async || server.sql(sql)[0][0] != "0").await;
 }

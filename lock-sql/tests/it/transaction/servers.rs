@@ -167,14 +167,17 @@ impl Server for MariaDb {
         self.sql(&format!(
             "CREATE USER {user} IDENTIFIED BY 'test'; \
              GRANT {rights} ON polylock_locks TO {user}; \
-             GRANT SELECT, INSERT ON polylock_locks_token TO {user}"
+             GRANT SELECT, INSERT, DELETE ON polylock_locks_token TO {user}"
         ));
         let url = self.url.replace("test:test", &format!("{user}:test"));
         MySqlConnection::connect(&url).await.unwrap()
     }
 
     fn raise(token: u64) -> String {
-        format!("DO SETVAL(polylock_locks_token, {token})")
+        format!(
+            "/*M!100300 DO SETVAL(polylock_locks_token, {token}) */ \
+             /*!80000 INSERT INTO polylock_locks_token (id) VALUES ({token}) */"
+        )
     }
 
     fn isolation(level: &str) -> &'static str {
@@ -186,15 +189,17 @@ impl Server for MariaDb {
     }
 
     fn kill_all(&self) {
-        let of_this = "SELECT id FROM information_schema.processlist \
-                       WHERE user = 'test' AND db = DATABASE()";
-        for row in self.sql(of_this) {
+        let of_this = format!(
+            "SELECT id FROM {} WHERE user = 'test' AND db = DATABASE()",
+            MariaDbServer::PROCESS_LIST
+        );
+        for row in self.sql(&of_this) {
             // It is an error to kill a session that has ended.
             self.sql(&format!(
-                "DELIMITER //\nBEGIN NOT ATOMIC
-                     DECLARE CONTINUE HANDLER FOR 1094 BEGIN END;
-                     KILL {};
-                 END//\n",
+                "DELIMITER //\n/*M!100000 BEGIN NOT ATOMIC
+                     DECLARE CONTINUE HANDLER FOR 1094 BEGIN END; */
+                     KILL {} /*M!100000 ;
+                 END */ //\n",
                 row[0]
             ));
         }

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use lock_testkit::servers::MariaDbServer;
+
 use super::{Kind, Mode, SOON, Site, ms, until};
 
 impl Site {
@@ -174,8 +176,8 @@ impl Site {
         let (database, table) = (&self.database, &self.table);
         match self.kind() {
             Kind::MariaDb => {
-                let list = "FROM information_schema.processlist WHERE user = 'test'";
-                format!("{list} AND db = '{database}'")
+                let list = MariaDbServer::PROCESS_LIST;
+                format!("FROM {list} WHERE user = 'test' AND db = '{database}'")
             }
             Kind::Postgres => {
                 let list = "FROM pg_stat_activity WHERE usename = 'test'";
@@ -197,9 +199,9 @@ impl Site {
 /// It is an error to kill a session that has ended.
 fn kill(what: &str, session: &str) -> String {
     format!(
-        "DELIMITER //\nBEGIN NOT ATOMIC
-             DECLARE CONTINUE HANDLER FOR 1094 BEGIN END;
-             KILL {what} {session};
-         END//\n"
+        "DELIMITER //\n/*M!100000 BEGIN NOT ATOMIC
+             DECLARE CONTINUE HANDLER FOR 1094 BEGIN END; */
+             KILL {what} {session} /*M!100000 ;
+         END */ //\n"
     )
 }
