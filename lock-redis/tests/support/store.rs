@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_testkit::harness::{Faults, Harness, Look};
@@ -16,7 +15,7 @@ use polylock_redis::RedisConfig;
 
 use super::place::look;
 use super::requests::{kind_of, load_scripts};
-use super::{SOON, TTL, of_cluster, of_sentinels, open, rights};
+use super::{SOON, of_cluster, of_sentinels, open, rights};
 
 /// One of the ways to run Redis, for the conformance suite.
 #[derive(Debug)]
