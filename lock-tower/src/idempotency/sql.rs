@@ -65,7 +65,8 @@ impl SqlResponses {
     /// The URL is one of sqlx, with the parameters that sqlx knows: `sqlite:/var/lib/shop/shop.db`,
     /// `postgres://me@host/shop`, `mysql://me@host/shop`. It has none of the other parameters of a lock URL,
     /// such as `namespace`. A SQLite file is created unless the URL has `mode=rw` or `mode=ro`, and set to
-    /// write-ahead logging (WAL).
+    /// write-ahead logging (WAL). SQLite in memory, a temporary file and the parameter `vfs` are refused,
+    /// because connections would not share the responses.
     ///
     /// Services that share a database, and whose locks differ only in the namespace of their URL, need a table
     /// each: [`connect_table`](Self::connect_table).
@@ -106,11 +107,6 @@ impl SqlResponses {
                 Self::open::<sqlx::PgConnection>(options, table).await
             }
             #[cfg(feature = "sqlite")]
-            "sqlite" if url.contains(":memory:") || url.contains("mode=memory") => {
-                let message = "each connection would have a SQLite of its own in memory";
-                Err(StoreError::new(message))
-            }
-            #[cfg(feature = "sqlite")]
             "sqlite" => {
                 let mut options: sqlx::sqlite::SqliteConnectOptions =
                     parsed(url, SqlDialect::Sqlite)?;
@@ -121,6 +117,7 @@ impl SqlResponses {
                 let options = options
                     .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal)
                     .busy_timeout(CONNECT_TIMEOUT);
+                check_shared(&options).await?;
                 Self::open::<sqlx::SqliteConnection>(options, table).await
             }
             _ => Err(StoreError::new(
@@ -205,6 +202,29 @@ fn parsed<O: ConnectOptions>(url: &str, dialect: SqlDialect) -> Result<O, StoreE
     let is_known = |name: &str| dialect.has_parameter(name);
     check_parameters(url, is_known, "a database", "connect_table")?;
     url.parse().map_err(unopened)
+}
+
+/// Refuses a database in memory or in a temporary file, which each connection would have for itself: a
+/// response that one connection stores would not be found by the others. SQLite decides, because a URL can
+/// name such a database in many ways. Write-ahead logging is possible only in a file that connections share.
+#[cfg(feature = "sqlite")]
+async fn check_shared(options: &sqlx::sqlite::SqliteConnectOptions) -> Result<(), StoreError> {
+    let read = async {
+        let mut connection = options.connect().await?;
+        let mode = sqlx::query_scalar::<_, String>("PRAGMA journal_mode")
+            .fetch_one(&mut connection)
+            .await?;
+        connection.close().await?;
+        Ok(mode)
+    };
+    let mode = tokio::time::timeout(CONNECT_TIMEOUT, read).await;
+    let mode = mode.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+    match mode.map_err(unopened)?.as_str() {
+        "wal" => Ok(()),
+        _ => Err(StoreError::new(
+            "connections would not share this SQLite database: name a file that can be written",
+        )),
+    }
 }
 
 /// Without the URL, which may have a password.
@@ -372,7 +392,8 @@ impl SqlDialect {
                  ssl-key ssl-mode ssl-root-cert sslcert sslkey sslmode sslrootcert \
                  statement-cache-capacity user"
             }
-            Self::Sqlite => "cache immutable mode vfs",
+            // A `vfs` can keep the file in the memory of a connection.
+            Self::Sqlite => "cache immutable mode",
         };
         let is_setting = self == Self::Postgres
             && name

@@ -387,6 +387,37 @@ mod sql {
         }
     }
 
+    /// A response that one connection has stored would not be found by the others.
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_sqlite_that_connections_do_not_share_is_refused() {
+        for url in [
+            "sqlite:",
+            "sqlite://",
+            "sqlite://?mode=rwc",
+            "sqlite:?cache=shared",
+            "sqlite::memory:",
+            "sqlite:%3Amemory%3A",
+            "sqlite:file::memory:?cache=shared",
+            "sqlite:file:x.db%3Fmode=memory",
+            "sqlite:file:x.db%3Fvfs=memdb",
+            "sqlite:x.db?mode=memory",
+            "sqlite:x.db?mode=%6demory",
+            "sqlite:x.db?m%6fde=memory",
+            "sqlite:x.db?vfs=memdb",
+            "sqlite:/x.db?%76fs=memdb",
+        ] {
+            assert!(SqlResponses::connect(url).await.is_err(), "{url}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["ok.db", "shared.db?cache=shared", "q%3F.db", ":memory:.db"] {
+            let url = format!("sqlite:{}/{name}", directory.path().display());
+            let store = SqlResponses::connect(&url).await.unwrap();
+            let put = put(&store, &key("a"), &text(1), None, DAY).await;
+            assert_eq!(put, Put::Stored, "{url}");
+        }
+    }
+
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn what_is_no_database_or_no_name_is_refused() {
