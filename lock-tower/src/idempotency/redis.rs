@@ -128,9 +128,18 @@ impl RedisResponses {
         Ok(Arc::clone(open.insert(Arc::new(connection.await?))))
     }
 
+    /// Sends a command, and once more on a new connection if the first one is broken: Redis closes idle
+    /// connections. The first attempt may have been executed, so a command must be one that can be repeated.
+    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        match self.ask_once(command).await {
+            Err(error) if error.is_unrecoverable_error() => self.ask_once(command).await,
+            result => result,
+        }
+    }
+
     /// Sends a command. The next command reconnects if the connection is broken or its server is no
     /// primary, or if this command is dropped after a while: a connection without replies may be dead.
-    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+    async fn ask_once<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let used = self.connection().await?;
         let mut connection = MultiplexedConnection::clone(&used);
         let mut silence = Silence {
@@ -210,6 +219,7 @@ impl ResponseStore for RedisResponses {
         retention: Duration,
     ) -> Result<Put, StoreError> {
         let millis = u64::try_from(retention.as_millis()).unwrap_or(MAX_RETENTION_MILLIS);
+        // A repetition of a `SET` that was executed finds this response, by the id of its execution.
         let mut set = redis::cmd("SET");
         set.arg(self.redis_key(key))
             .arg(response.to_bytes())

@@ -111,13 +111,13 @@ mod redis {
 
     use futures_util::FutureExt as _;
     use lock_testkit::proxy::{Direction, Proxy};
-    use lock_testkit::servers::{RedisOptions, RedisServer};
+    use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
     use polylock_tower::Locker;
     use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, RedisResponses};
 
     use super::*;
     use crate::idempotency::support::{Payments, post};
-    use crate::support::{connect, send};
+    use crate::support::{connect, send, until};
 
     #[tokio::test]
     async fn redis() {
@@ -134,9 +134,32 @@ mod redis {
         let key = key("a");
         assert_eq!(put(&store, &key, &text(1), None, DAY).await, Put::Stored);
         server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
-        // The first request may be the one that notices.
-        drop(store.get(&key).await);
         assert_eq!(get(&store, &key).await, Some(text(1)));
+        server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        assert_eq!(put(&store, &key, &text(2), None, DAY).await, Put::Refused);
+    }
+
+    #[tokio::test]
+    async fn a_response_whose_connection_breaks_before_the_reply_is_stored_once() {
+        let server = RedisServer::start(RedisOptions::new());
+        let proxy = Proxy::start(server.port());
+        let store = RedisResponses::connect(&proxy.url()).await.unwrap();
+        let (key, response) = (key("a"), text(1));
+        let sets = proxy.watch(|command| command.is("SET"));
+        proxy.hold(Direction::Replies);
+        let put = store.put(&key, &response, None, DAY);
+        let cut = async {
+            until("the response is stored", || {
+                matches!(server.command(&["DBSIZE"]), Reply::Integer(1))
+            })
+            .await;
+            proxy.cut();
+            proxy.clear();
+        };
+        let (put, ()) = futures_util::future::join(put, cut).await;
+        assert_eq!(put.unwrap(), Put::Stored);
+        assert_eq!(sets.count(), 2, "the second finds the first");
+        assert_eq!(get(&store, &key).await, Some(response));
     }
 
     #[tokio::test]
