@@ -16,12 +16,24 @@ pub(crate) struct AdmissionLimits {
     pub(crate) keys: usize,
 }
 
-/// The limit that a request would exceed, as text for the client.
-type LimitReached = &'static str;
+/// The limit that a request would exceed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LimitReached {
+    Keys,
+    Waiters,
+    WaitersOfKey,
+}
 
-const KEYS: LimitReached = "too many locks are wanted at once";
-const WAITERS: LimitReached = "too many requests wait";
-const WAITERS_OF_KEY: LimitReached = "too many requests wait for the same lock";
+impl LimitReached {
+    /// Text for the client.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Keys => "too many locks are wanted at once",
+            Self::Waiters => "too many requests wait",
+            Self::WaitersOfKey => "too many requests wait for the same lock",
+        }
+    }
+}
 
 /// The requests for a key. As many requests as may hold it at once are not counted as waiters, even if
 /// another process holds it: with no waiters allowed, a lock still serves one request at a time, and four
@@ -102,17 +114,17 @@ impl AdmissionLimiter {
             *after.of(state) += 1;
             let in_line = after.waiters_of(after.asking, max_holders);
             if state == SlotState::Asking && in_line > self.limits.waiters_per_key {
-                return Err(WAITERS_OF_KEY);
+                return Err(LimitReached::WaitersOfKey);
             }
             let waits = after.waiters(max_holders) > count.waiters(max_holders);
             if waits && !rises(&self.waiters, self.limits.waiters) {
-                return Err(WAITERS);
+                return Err(LimitReached::Waiters);
             }
             if count.is_idle() && !rises(&self.keys, self.limits.keys) {
                 if waits {
                     self.waiters.fetch_sub(1, Ordering::Relaxed);
                 }
-                return Err(KEYS);
+                return Err(LimitReached::Keys);
             }
             *count = after;
             Ok(())
@@ -232,7 +244,7 @@ mod tests {
         second.granted();
         assert_eq!(admission.waiters(), 1, "the first one waits");
         let mut third = enter().unwrap();
-        assert_eq!(enter().err(), Some(WAITERS_OF_KEY));
+        assert_eq!(enter().err(), Some(LimitReached::WaitersOfKey));
         drop(second);
         assert_eq!(admission.waiters(), 1, "one of two does not count");
         drop(first);
@@ -249,7 +261,7 @@ mod tests {
         let enter = || admission.enter(&key, Mode::Permit { limit });
         let (first, mut second, mut third) = (enter().unwrap(), enter().unwrap(), enter().unwrap());
         assert_eq!(admission.waiters(), 1);
-        assert_eq!(enter().err(), Some(WAITERS_OF_KEY));
+        assert_eq!(enter().err(), Some(LimitReached::WaitersOfKey));
         second.granted();
         third.granted();
         assert_eq!(admission.waiters(), 1, "the first one waits");
@@ -268,7 +280,10 @@ mod tests {
             .map(|_| admission.enter(&key, Mode::Shared).unwrap())
             .collect();
         assert_eq!(admission.waiters(), 3, "the first one is none");
-        assert_eq!(admission.enter(&key, Mode::Shared).err(), Some(WAITERS));
+        assert_eq!(
+            admission.enter(&key, Mode::Shared).err(),
+            Some(LimitReached::Waiters)
+        );
         readers.iter_mut().for_each(AdmissionSlot::granted);
         assert_eq!(admission.waiters(), 0);
         let writer = admission.enter(&key, Mode::Exclusive).unwrap();

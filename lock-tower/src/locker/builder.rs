@@ -104,7 +104,8 @@ impl LockerBuilder {
         self.request(|request| request.with_wait(Wait::AtMost(limit)))
     }
 
-    /// Disables waiting: a request for a held lock is rejected as busy at once.
+    /// Disables waiting: a request for a held lock is rejected as busy at once. So is one beyond the max number of
+    /// waiters, which limits how many requests are sent to the lock service at once.
     pub fn try_only(self) -> Self {
         self.request(|request| request.with_wait(Wait::Never))
     }

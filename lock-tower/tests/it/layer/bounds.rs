@@ -1,9 +1,19 @@
 //! How many may wait.
 
-use polylock_tower::{LockerBuilder, Reason};
-use tower::Layer as _;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::support::{Scene, Stage, by_path, post, send, settle, spawn};
+use async_trait::async_trait;
+use http::{Request, Response};
+use polylock_core::admin::LockAdmin;
+use polylock_core::{
+    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, LockGuard, Result,
+};
+use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, MemoryResponses};
+use polylock_tower::{Locker, LockerBuilder, Reason};
+use tower::{Layer as _, ServiceExt as _, service_fn};
+
+use crate::support::{Handler, Scene, Stage, by_path, post, send, settle, spawn};
 
 /// Sends `served` one after the other, all of which stay, then `refused`, and `beside`, which is not
 /// concerned by the bound.
@@ -63,4 +73,55 @@ async fn a_request_that_is_refused_one_of_its_keys_leaves_the_others() {
     assert_eq!(locker.live_keys(), 0);
     let both = locker.lock_all(["a", "b"]).await.unwrap();
     both.release().await.unwrap();
+}
+
+/// Locks that others hold. Each answer takes a while.
+#[derive(Debug)]
+struct HeldElsewhere;
+
+#[async_trait]
+impl DistributedLock for HeldElsewhere {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::minimal("held")
+    }
+
+    async fn acquire(&self, _: &AcquireRequest) -> Result<LockGuard> {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Err(Error::new(ErrorKind::Contended, "it is held"))
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        None
+    }
+
+    async fn shutdown(&self, _: Duration) -> bool {
+        true
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_that_does_not_wait_for_a_held_lock_is_busy() {
+    let locker = Locker::builder(Arc::new(HeldElsewhere), "test").try_only();
+    let locker = locker.max_waiters(100).build().unwrap();
+    let service = by_path(locker.clone()).layer(Stage::new().handler());
+    let store = Arc::new(MemoryResponses::new());
+    let layer = IdempotencyLayer::new(locker, store, KeyScope::shared()).unwrap();
+    let inner = Handler::new(service_fn(|_: Request<String>| async {
+        Ok(Response::new(String::new()))
+    }));
+    let inner = inner.map_request(|request: Request<http_body_util::Full<bytes::Bytes>>| {
+        request.map(|_| String::new())
+    });
+    let idempotent = layer.layer(inner);
+    let mut sent = Vec::new();
+    for key in ["/a", "/b"] {
+        for _ in 0..150 {
+            sent.push(spawn(&service, post(key)));
+            let keyed = Request::post("/").header("idempotency-key", key);
+            sent.push(spawn(&idempotent, keyed.body(Default::default()).unwrap()));
+        }
+    }
+    for request in sent {
+        request.said().await.assert_refused(409, "lock-busy");
+    }
 }
