@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use polylock_core::layers::{HashedKey, KeyMap, KeyState};
 use polylock_core::{LockKey, Mode};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Max numbers; see [`LockerBuilder`](crate::LockerBuilder).
 #[derive(Clone, Copy, Debug)]
@@ -35,18 +37,26 @@ impl LimitReached {
     }
 }
 
+/// Readers that acquire a key for this long, while none of them is granted, wait for a writer elsewhere.
+const READER_GRACE: Duration = Duration::from_millis(250);
+
 /// The requests for a key. As many requests as may hold it at once are not counted as waiters, even if
 /// another process holds it: with no waiters allowed, a lock still serves one request at a time, and four
 /// permits serve four.
 ///
-/// Readers do not queue in this process, and this process cannot see whether a writer elsewhere makes them
-/// wait. While they acquire, they count among all waiters like the others, but not among those of their key:
-/// many of them acquire at a time without waiting.
+/// Readers do not queue in this process. While they acquire, they count among all waiters like the others.
+/// Many of them acquire at a time without waiting, so the limit of the key applies to them only when they
+/// wait: this process holds the key exclusively, or a writer elsewhere has kept all of them out for
+/// [`READER_GRACE`]. This process cannot see such a writer earlier.
 #[derive(Clone, Copy, Default)]
 struct KeyCount {
     asking: usize,
     reading: usize,
     holding: usize,
+    /// Readers that hold the key.
+    sharing: usize,
+    /// When a reader was last granted, or the first of those that acquire the key came.
+    readers_moved: Option<Instant>,
 }
 
 impl KeyCount {
@@ -55,12 +65,20 @@ impl KeyCount {
             SlotState::Asking => &mut self.asking,
             SlotState::Holding => &mut self.holding,
             SlotState::Reading => &mut self.reading,
+            SlotState::Sharing => &mut self.sharing,
         }
+    }
+
+    /// Whether those that acquire the key in shared mode are kept out by a writer.
+    fn readers_wait(self, now: Instant) -> bool {
+        let since = self.readers_moved.filter(|_| self.reading > 0);
+        self.holding > 0 || since.is_some_and(|since| now.duration_since(since) >= READER_GRACE)
     }
 
     /// How many of those that acquire the key are waiters.
     fn waiters_of(self, acquiring: usize, max_holders: usize) -> usize {
-        let beyond = (acquiring + self.holding).saturating_sub(max_holders);
+        let holding = self.holding + self.sharing;
+        let beyond = (acquiring + holding).saturating_sub(max_holders);
         // More readers than `max_holders` can hold the key; they are not waiters.
         beyond.min(acquiring)
     }
@@ -72,7 +90,7 @@ impl KeyCount {
 
 impl KeyState for KeyCount {
     fn is_idle(&self) -> bool {
-        self.asking + self.reading + self.holding == 0
+        self.asking + self.reading + self.holding + self.sharing == 0
     }
 }
 
@@ -109,11 +127,19 @@ impl AdmissionLimiter {
         };
         let max_holders = self.limits.holders_per_key;
         let key = self.counts.hashed(key.clone());
+        let now = Instant::now();
         self.counts.change(&key, |count| {
             let mut after = *count;
             *after.of(state) += 1;
-            let in_line = after.waiters_of(after.asking, max_holders);
-            if state == SlotState::Asking && in_line > self.limits.waiters_per_key {
+            if after.reading == 1 && state == SlotState::Reading {
+                after.readers_moved = Some(now);
+            }
+            // Readers and the others are limited apart, so that neither fills the line of the key.
+            let in_line = match state {
+                SlotState::Reading if !count.readers_wait(now) => 0,
+                _ => after.waiters_of(*after.of(state), max_holders),
+            };
+            if in_line > self.limits.waiters_per_key {
                 return Err(LimitReached::WaitersOfKey);
             }
             let waits = after.waiters(max_holders) > count.waiters(max_holders);
@@ -194,15 +220,24 @@ enum SlotState {
     Asking,
     Holding,
     Reading,
+    Sharing,
 }
 
 impl AdmissionSlot {
     /// The request has the lock.
     pub(crate) fn granted(&mut self) {
-        let before = std::mem::replace(&mut self.state, SlotState::Holding);
+        let before = self.state;
+        self.state = match before {
+            SlotState::Reading | SlotState::Sharing => SlotState::Sharing,
+            SlotState::Asking | SlotState::Holding => SlotState::Holding,
+        };
+        let now = Instant::now();
         self.admission.decrement(&self.key, |count| {
             *count.of(before) -= 1;
-            count.holding += 1;
+            *count.of(self.state) += 1;
+            if self.state == SlotState::Sharing {
+                count.readers_moved = Some(now);
+            }
         });
     }
 }
@@ -292,5 +327,34 @@ mod tests {
         assert_eq!(admission.waiters(), 0);
         drop(writer);
         assert_eq!((admission.waiters(), admission.live_keys()), (0, 0));
+    }
+    #[test]
+    fn readers_that_wait_for_a_writer_of_this_process_have_the_limit_of_their_key() {
+        let (admission, key) = limited(1, 2, 100);
+        let enter = |mode| admission.enter(&key, mode);
+        let mut writer = enter(Mode::Exclusive).unwrap();
+        writer.granted();
+        let readers = [enter(Mode::Shared).unwrap(), enter(Mode::Shared).unwrap()];
+        let refused = enter(Mode::Shared).err();
+        assert_eq!(refused, Some(LimitReached::WaitersOfKey));
+        let other = enter(Mode::Exclusive).expect("readers do not fill the line of the others");
+        drop((writer, readers, other));
+        assert_eq!((admission.waiters(), admission.live_keys()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readers_that_are_not_granted_have_the_limit_of_their_key() {
+        let (admission, key) = limited(1, 2, 100);
+        let enter = || admission.enter(&key, Mode::Shared);
+        let mut readers: Vec<_> = (0..9).map(|_| enter().unwrap()).collect();
+        tokio::time::advance(READER_GRACE).await;
+        assert_eq!(enter().err(), Some(LimitReached::WaitersOfKey));
+        readers[0].granted();
+        readers.push(enter().expect("one of them was granted"));
+        tokio::time::advance(READER_GRACE).await;
+        assert_eq!(enter().err(), Some(LimitReached::WaitersOfKey));
+        readers.clear();
+        let _reader = enter().expect("nobody waits");
+        assert_eq!((admission.waiters(), admission.live_keys()), (0, 1));
     }
 }

@@ -163,6 +163,10 @@ impl LockerBuilder {
 
     /// Sets how many requests may wait for one key in this process. Default: 64; 0 serves one at a
     /// time, or as many as there are [permits](Self::permits), and refuses the others.
+    ///
+    /// As many requests that [share](crate::SafeMethods::Shared) the lock may wait in addition. They are refused
+    /// only while they wait: because this process holds the lock exclusively, or because none of them has got
+    /// it for 250 ms. A burst that is faster than that has the limit of [all keys](Self::max_waiters) alone.
     pub fn max_waiters_per_key(mut self, max: usize) -> Self {
         self.options.limits.waiters_per_key = max;
         self

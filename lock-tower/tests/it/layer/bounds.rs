@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use polylock_core::admin::LockAdmin;
 use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, LockGuard, Result,
 };
 use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, MemoryResponses};
-use polylock_tower::{Locker, LockerBuilder, Reason};
+use polylock_tower::{Locker, LockerBuilder, Reason, SafeMethods};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-use crate::support::{Handler, Scene, Stage, by_path, post, send, settle, spawn};
+use crate::support::{Handler, Scene, Stage, by_path, post, request, send, settle, spawn};
 
 /// Sends `served` one after the other, all of which stay, then `refused`, and `beside`, which is not
 /// concerned by the bound.
@@ -124,4 +124,33 @@ async fn a_burst_that_does_not_wait_for_a_held_lock_is_busy() {
     for request in sent {
         request.said().await.assert_refused(409, "lock-busy");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_that_wait_for_one_key_leave_room_for_other_keys() {
+    let locker = Scene::new().locker_with(|locker| locker.max_waiters(200));
+    let stage = Stage::new();
+    let layer = by_path(locker.clone()).with_safe_methods(SafeMethods::Shared);
+    let service = layer.unwrap().layer(stage.handler());
+    let writer = locker.lock("/a").await.unwrap();
+    let readers: Vec<_> = (0..300)
+        .map(|_| spawn(&service, request(Method::GET, "/a")))
+        .collect();
+    settle().await;
+    assert_eq!(locker.waiters(), 64);
+    let others = [(); 2].map(|()| spawn(&service, post("/b")));
+    stage.let_go(66);
+    for other in others {
+        assert_eq!(other.said().await.status, 200);
+    }
+    writer.release().await.unwrap();
+    let mut served = 0;
+    for reader in readers {
+        let said = reader.said().await;
+        match said.status {
+            200 => served += 1,
+            _ => drop(said.assert_refused(429, "lock-queue-full")),
+        }
+    }
+    assert_eq!(served, 64);
 }
