@@ -1,3 +1,4 @@
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -118,7 +119,20 @@ where
         let Some(held) = lock else {
             return body.poll_frame(cx).map_err(Into::into);
         };
-        match held.poll(cx, |cx| body.as_mut().poll_frame(cx)) {
+        let mut panicked = None;
+        let polled = held.poll(cx, |cx| {
+            let poll = AssertUnwindSafe(|| body.as_mut().poll_frame(cx));
+            catch_unwind(poll).unwrap_or_else(|panic| {
+                panicked = Some(panic);
+                Poll::Pending
+            })
+        });
+        if let Some(panic) = panicked {
+            // Its owner may keep the body and never poll it again, so the lock is released here.
+            self.set(Self::default());
+            resume_unwind(panic);
+        }
+        match polled {
             Ok(polled) => {
                 let frame = ready!(polled);
                 if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {

@@ -163,6 +163,42 @@ async fn a_body_keeps_its_size_and_an_empty_one_frees_the_lock_before_the_head()
     assert!(scene.is_free("/a").await);
 }
 
+/// A body with these frames, which panics where there is `None`.
+async fn framed(
+    layer: KeyLockLayer,
+    frames: Vec<Option<Result<&'static str, std::io::ErrorKind>>>,
+) -> LockBody<impl http_body::Body<Data = Bytes, Error = std::io::Error>> {
+    let service = layer.layer(service_fn(move |_: Request<String>| {
+        let mut frames = frames.clone().into_iter();
+        let stream = futures_util::stream::poll_fn(move |_| {
+            let frame = frames
+                .next()
+                .map(|frame| frame.expect("a panic in the body"));
+            let frame = frame.map(|frame| frame.map_err(std::io::Error::from));
+            std::task::Poll::Ready(frame.map(|data| data.map(|text| Frame::data(text.into()))))
+        });
+        async { Ok::<_, Infallible>(Response::new(StreamBody::new(stream))) }
+    }));
+    head(&service, post("/a")).await.into_body()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_panics_frees_the_lock_even_if_it_is_kept() {
+    let scene = Scene::new();
+    let mut body = framed(
+        until_end(&scene),
+        vec![Some(Ok("one")), None, Some(Ok("two"))],
+    )
+    .await;
+    next(&mut body).await.unwrap();
+    let panics = std::panic::AssertUnwindSafe(next(&mut body));
+    let panicked = futures_util::FutureExt::catch_unwind(panics).await;
+    assert!(panicked.is_err());
+    settle().await;
+    assert!(scene.is_free("/a").await);
+    assert!(ends(&mut body).await, "the rest would run without the lock");
+}
+
 #[test]
 fn layers_outside_can_answer_with_an_empty_body() {
     assert!(LockBody::<String>::default().is_end_stream());
