@@ -135,7 +135,10 @@ where
         match polled {
             Ok(polled) => {
                 let frame = ready!(polled);
-                if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+                if !matches!(frame, Some(Ok(_))) {
+                    // The inner body must not run on without the lock.
+                    self.set(Self::default());
+                } else if body.is_end_stream() {
                     *lock = None;
                 }
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))

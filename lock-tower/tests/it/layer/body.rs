@@ -199,6 +199,19 @@ async fn a_body_that_panics_frees_the_lock_even_if_it_is_kept() {
     assert!(ends(&mut body).await, "the rest would run without the lock");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_body_ends_with_its_error() {
+    let scene = Scene::new();
+    let reset = Err(std::io::ErrorKind::ConnectionReset);
+    let frames = vec![Some(Ok("one")), Some(reset), Some(Ok("two"))];
+    let mut body = framed(until_end(&scene), frames).await;
+    next(&mut body).await.unwrap();
+    assert!(next(&mut body).await.is_err());
+    settle().await;
+    assert!(scene.is_free("/a").await);
+    assert!(ends(&mut body).await, "the rest would run without the lock");
+}
+
 #[test]
 fn layers_outside_can_answer_with_an_empty_body() {
     assert!(LockBody::<String>::default().is_end_stream());
