@@ -16,8 +16,9 @@ use super::StoreError;
 /// It has the status, the body and the fields of the head, except fields that concern one connection
 /// (`Connection` and the fields it names, `Keep-Alive`, `Proxy-Authenticate`, `Proxy-Connection`, `TE`,
 /// `Trailer`, `Transfer-Encoding`, `Upgrade`), fields that the server adds to each response
-/// (`Content-Length`, `Date`), and `Set-Cookie`: cookies open sessions, and should not be in a store for a
-/// day. Trailers are not stored.
+/// (`Content-Length`, `Date`), `Server-Timing` and `Idempotent-Replayed`, which concern one run or one answer,
+/// and `Set-Cookie`: cookies open sessions, and should not be in a store for a day. Trailers are not stored.
+/// `X-Fencing-Token` is stored: a replay has that of the run whose response it is.
 ///
 /// The example of [`ResponseStore`](super::ResponseStore) stores some.
 #[derive(Clone, Eq, PartialEq)]
@@ -144,7 +145,7 @@ fn lasting(headers: &HeaderMap) -> HeaderMap {
     lasting
 }
 
-const FLEETING: [&str; 12] = [
+const FLEETING: [&str; 13] = [
     "connection",
     "content-length",
     "date",
@@ -152,6 +153,7 @@ const FLEETING: [&str; 12] = [
     "keep-alive",
     "proxy-authenticate",
     "proxy-connection",
+    "server-timing",
     "set-cookie",
     "te",
     "trailer",
@@ -308,7 +310,8 @@ mod tests {
             .header("transfer-encoding", "chunked")
             .header("content-length", "3")
             .header("date", "then")
-            .header("set-cookie", "session=1");
+            .header("set-cookie", "session=1")
+            .header("server-timing", "lock;dur=12.3");
         let response = response.body(Some(Bytes::from_static(b"\0paid\n")));
         let stored = StoredResponse::new(7, ANY, &response.expect("a response"));
         let back = StoredResponse::from_bytes(stored.to_bytes());
