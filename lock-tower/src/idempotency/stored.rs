@@ -129,15 +129,18 @@ fn parse(stored: &Bytes) -> Option<StoredResponse> {
 const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 fn lasting(headers: &HeaderMap) -> HeaderMap {
-    let named = headers.get_all(header::CONNECTION).iter();
-    let named = named.filter_map(|value| value.to_str().ok());
-    let named: Vec<_> = named
-        .flat_map(|names| names.split(','))
-        .map(str::trim)
+    // As bytes, because a value need not be ASCII.
+    let named: Vec<_> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
         .collect();
     let mut lasting = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
-        let is_named = named.iter().any(|n| n.eq_ignore_ascii_case(name.as_str()));
+        let is_named = named
+            .iter()
+            .any(|n| n.eq_ignore_ascii_case(name.as_str().as_bytes()));
         if !is_named && !FLEETING.contains(&name.as_str()) {
             lasting.append(name.clone(), value.clone());
         }
@@ -306,7 +309,12 @@ mod tests {
             .header("vary", "a")
             .header("vary", "b")
             .header("connection", "close, X-Hop")
+            .header(
+                "connection",
+                HeaderValue::from_bytes(b"caf\xe9 , X-Latin").expect("a value"),
+            )
             .header("x-hop", "1")
+            .header("x-latin", "1")
             .header("transfer-encoding", "chunked")
             .header("content-length", "3")
             .header("date", "then")
