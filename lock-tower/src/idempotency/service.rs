@@ -29,7 +29,8 @@ use super::{IdempotencyLayer, MissingKey, PendingResponse, Put, StoreError, Stor
 /// The service that [`IdempotencyLayer`] makes.
 ///
 /// Clones share the queue and the store. The service responds to rejected requests itself, and its error is
-/// that of the inner service, which gets the request body in one piece.
+/// that of the inner service, which gets the request body in one piece. Trailers of the request are dropped, and
+/// do not count when a repetition is compared with it.
 #[derive(Clone, Debug)]
 pub struct Idempotency<S> {
     pub(super) inner: S,
@@ -326,7 +327,7 @@ const PAUSES: [u64; 4] = [50, 100, 200, 400];
 const UNREADABLE: &str = "stored responses cannot be read, requests are rejected";
 const UNWRITTEN: &str = "responses are not stored, repetitions of their requests are handled again";
 
-/// Reads the body of a request to its end. Its trailers are dropped.
+/// Reads the body of a request to its end. Its trailers are dropped: a body that is made of bytes has none.
 async fn read_request<B>(body: B, limit: usize) -> Result<Bytes, Reason>
 where
     B: Body<Error: Into<BoxError>>,
