@@ -9,7 +9,7 @@ use tower_layer::Layer;
 use crate::layer::CommonOptions;
 use crate::layer::options::OnDisconnect;
 use crate::locker::Locker;
-use crate::rejection::RejectionResponder;
+use crate::rejection::{Reason, RejectionResponder};
 
 use super::{Idempotency, KeyScope, ResponseStore};
 
@@ -119,6 +119,7 @@ impl IdempotencyLayer {
         scope: KeyScope,
     ) -> polylock_core::Result<Self> {
         locker.expect_exclusive("a request is handled once under an exclusive lock")?;
+        locker.announce(Reason::OF_IDEMPOTENCY);
         Ok(Self {
             options: Arc::new(IdempotencyOptions {
                 common: CommonOptions::new(locker, OnDisconnect::RunToCompletion),

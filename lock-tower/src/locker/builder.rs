@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use polylock_core::{AcquireRequest, DistributedLock, Error, LockKey, Mode, Renewal, Result, Wait};
 
-use crate::rejection::{DEFAULT_RETRY_AFTER, ProblemDetails, Reason, RejectionObserver};
+use crate::rejection::{DEFAULT_RETRY_AFTER, Reason, RejectionObserver};
 
 use super::admission::{AdmissionLimiter, AdmissionLimits};
 use super::namespace::Namespace;
@@ -247,10 +247,7 @@ impl LockerBuilder {
             options,
         }));
         locker.check(locker.mode())?;
-        for reason in Reason::OF_LOCKS {
-            let status = ProblemDetails::new().status(reason);
-            locker.observe(RejectionObserver::announced, reason, status);
-        }
+        locker.announce(Reason::OF_LOCKS);
         Ok(locker)
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::held_lock::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, Keys};
-use crate::rejection::{Reason, RejectedRequest, Rejection, RejectionObserver};
+use crate::rejection::{ProblemDetails, Reason, RejectedRequest, Rejection, RejectionObserver};
 
 use self::admission::{AdmissionLimiter, LimitReached};
 use self::builder::LockerOptions;
@@ -236,6 +236,14 @@ impl Locker {
                 Ok(HeldLock::new(&self.0.namespace, Vec::new(), missing, slots))
             }
             Err(error) => Err(self.rejection(error)),
+        }
+    }
+
+    /// Announces reasons to the observer, so that their counters start at zero.
+    pub(crate) fn announce(&self, reasons: impl IntoIterator<Item = Reason>) {
+        for reason in reasons {
+            let status = ProblemDetails::new().status(reason);
+            self.observe(RejectionObserver::announced, reason, status);
         }
     }
 

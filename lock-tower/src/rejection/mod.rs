@@ -99,6 +99,17 @@ impl Reason {
         Self::Unavailable,
     ];
 
+    /// Why a request with an `Idempotency-Key` is rejected, besides its lock.
+    pub(crate) const OF_IDEMPOTENCY: [Self; 7] = [
+        Self::BodyTooLarge,
+        Self::BodyUnreadable,
+        Self::IdempotencyKeyInvalid,
+        Self::IdempotencyKeyMissing,
+        Self::IdempotencyKeyReused,
+        Self::ResponseNotKept,
+        Self::StoreUnavailable,
+    ];
+
     /// The name that clients see, as in `lock-busy`; it stays the same.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -359,7 +370,8 @@ pub trait RejectionObserver: fmt::Debug + Send + Sync + 'static {
     fn rejected(&self, rejected: &RejectedRequest<'_>);
 
     /// Announces a possible rejection, so that its counter can start at zero. Called when the
-    /// locker is built, for each [`Reason`] that concerns a lock, with the status that
+    /// locker is built, for each [`Reason`] that concerns a lock, and when an
+    /// [`IdempotencyLayer`](crate::idempotency::IdempotencyLayer) is made, for the others, with the status that
     /// [`ProblemDetails::new`] gives it. By default it does nothing.
     fn announced(&self, possible: &RejectedRequest<'_>) {
         let _ = possible;

@@ -8,8 +8,8 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use polylock_tower::idempotency::{KeyScope, MissingKey};
 use polylock_tower::{
-    KeyError, KeyLockLayer, Keys, Locker, LockerBuilder, ProblemDetails, Rejection,
-    RejectionObserver, RequestInfo,
+    KeyError, KeyLockLayer, Keys, Locker, LockerBuilder, ProblemDetails, RejectedRequest,
+    Rejection, RejectionObserver, RequestInfo,
 };
 use tower::{Layer as _, service_fn};
 
@@ -208,4 +208,37 @@ async fn a_rejection_of_an_inner_layer_is_not_stored() {
         let seen = send(&service, post("a")).await;
         assert_eq!((seen.status, seen.is_replayed()), (200, is_replayed));
     }
+}
+
+/// Counts the reasons that can occur.
+#[derive(Debug, Default)]
+struct Announced(std::sync::Mutex<Vec<String>>);
+
+impl RejectionObserver for Announced {
+    fn rejected(&self, _: &RejectedRequest<'_>) {}
+
+    fn announced(&self, possible: &RejectedRequest<'_>) {
+        let line = format!("{} {}", possible.reason, possible.status.as_u16());
+        self.0.lock().expect("no panic").push(line);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_reason_is_announced_when_the_layer_is_made() {
+    let announced = Arc::new(Announced::default());
+    let heard = Arc::clone(&announced) as Arc<dyn RejectionObserver>;
+    let _layer = Scene::new().layer_with(|locker| locker.rejection_observer(heard));
+    let lines = announced.0.lock().expect("no panic");
+    let (locks, keys): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.starts_with("lock-"));
+    assert_eq!(locks.len(), 7);
+    let expected = [
+        "idempotency-body-too-large 413",
+        "idempotency-body-unreadable 400",
+        "idempotency-key-invalid 400",
+        "idempotency-key-missing 400",
+        "idempotency-key-reused 422",
+        "idempotency-response-not-kept 409",
+        "idempotency-store-unavailable 503",
+    ];
+    assert_eq!(keys, expected);
 }
