@@ -209,13 +209,14 @@ impl KeyLockLayer {
     }
 
     /// Adds `Server-Timing: lock;dur=12.3` to responses: the milliseconds that a request waited for
-    /// its lock. It shows clients how busy a key is. Default: not added.
+    /// its lock, also if it was rejected. It shows clients how busy a key is. Default: not added.
     #[must_use]
     pub fn with_server_timing(self) -> Self {
         self.change(|options| options.server_timing = true)
     }
 
-    /// Adds `X-Fencing-Token` to responses. Default: not added.
+    /// Adds `X-Fencing-Token` to responses. A request for several keys has several tokens, so nothing is added to
+    /// its response. Default: not added.
     #[must_use]
     pub fn with_fencing_token(self) -> Self {
         self.change(|options| options.fencing_token = true)

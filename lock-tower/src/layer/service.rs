@@ -58,7 +58,10 @@ where
                     let response = call(inner, Request::from_parts(parts, body)).await?;
                     return Ok(response.map(LockBody::inner));
                 }
-                Err(rejection) => return Ok(options.common.reject(&info, &rejection)),
+                Err(rejection) => {
+                    let response = options.common.reject(&info, &rejection);
+                    return Ok(timed(response, began.map(|began| began.elapsed())));
+                }
             };
             parts.extensions.insert(held.clone());
             let request = Request::from_parts(parts, body);
@@ -158,21 +161,27 @@ impl LayerOptions {
     /// Adds the opt-in headers; `waited` is `Some` only with `server_timing`.
     fn decorate<B>(
         &self,
-        mut response: Response<LockBody<B>>,
+        response: Response<LockBody<B>>,
         held: &HeldLock,
         waited: Option<Duration>,
     ) -> Response<LockBody<B>> {
-        if let Some(waited) = waited {
-            let text = format!("lock;dur={:.1}", waited.as_secs_f64() * 1e3);
-            let value = HeaderValue::from_str(&text).expect("BUG: digits are a header");
-            response.headers_mut().append(SERVER_TIMING, value);
-        }
+        let mut response = timed(response, waited);
         if let Some(token) = held.fencing_token().filter(|_| self.fencing_token) {
             let value = HeaderValue::from(token.value());
             response.headers_mut().insert(X_FENCING_TOKEN, value);
         }
         response
     }
+}
+
+/// Adds `Server-Timing`, if it is opted in.
+fn timed<B>(mut response: Response<B>, waited: Option<Duration>) -> Response<B> {
+    if let Some(waited) = waited {
+        let text = format!("lock;dur={:.1}", waited.as_secs_f64() * 1e3);
+        let value = HeaderValue::from_str(&text).expect("BUG: digits are a header");
+        response.headers_mut().append(SERVER_TIMING, value);
+    }
+    response
 }
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");

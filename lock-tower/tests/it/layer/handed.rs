@@ -111,3 +111,16 @@ async fn what_could_never_be_granted_is_refused_at_once() {
         assert!(builder.build().is_err(), "{namespace:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_waited_in_vain_sees_how_long() {
+    let scene = Scene::new();
+    let layer = scene.layer().with_server_timing();
+    let service = layer.layer(handler(async |_| "done"));
+    let _held = scene.try_elsewhere("/a").await.unwrap();
+    let refused = send(&service, post("/a")).await;
+    refused.assert_refused(409, "lock-timeout");
+    let timing = refused.header("server-timing").expect("it is asked for");
+    let millis = timing.strip_prefix("lock;dur=").unwrap();
+    assert!(millis.parse::<f64>().unwrap() >= 2000.0, "{timing}");
+}
