@@ -12,6 +12,7 @@ use http_body_util::BodyExt as _;
 use crate::held_lock::{HeldLock, NotHeld};
 use crate::keys::{KeyError, Keys, MAX_NAME_LEN};
 use crate::locker::Locker;
+use crate::log_limit::PROCESS_LOG;
 use crate::rejection::{ProblemDetails, Rejection, RejectionResponder, RequestInfo};
 
 /// Rejects with 500 if no layer has set a lock for the request: a handler that runs unprotected by mistake is
@@ -22,8 +23,10 @@ impl<S: Send + Sync> FromRequestParts<S> for HeldLock {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         let held = parts.extensions.get::<Self>().cloned();
         held.ok_or_else(|| {
-            let path = parts.uri.path();
-            tracing::error!(path, "{NO_LAYER}");
+            if PROCESS_LOG.is_due(NO_LAYER) {
+                let path = parts.uri.path();
+                tracing::error!(path, "{NO_LAYER}");
+            }
             (StatusCode::INTERNAL_SERVER_ERROR, NO_LAYER)
         })
     }

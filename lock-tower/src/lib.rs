@@ -54,6 +54,7 @@ pub mod idempotency;
 pub mod keys;
 mod layer;
 mod locker;
+mod log_limit;
 pub mod plain;
 mod rejection;
 mod service;

@@ -106,7 +106,8 @@ pub enum KeyError {
     /// The value in the request cannot be a key; rejected with 400. The text is shown to the client.
     #[error("{0}")]
     Invalid(String),
-    /// The service is misconfigured, whatever the request is; rejected with 500 and logged.
+    /// The service is misconfigured, whatever the request is; rejected with 500, and logged at
+    /// most every 10 s.
     #[error("{0}")]
     Misconfigured(String),
     /// The request has no key; rejected with 400. The text is shown to the client.

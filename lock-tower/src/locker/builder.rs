@@ -1,9 +1,10 @@
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::{AcquireRequest, DistributedLock, Error, LockKey, Mode, Renewal, Result, Wait};
 
+use crate::log_limit::LogLimit;
 use crate::rejection::{DEFAULT_RETRY_AFTER, Reason, RejectionObserver};
 
 use super::admission::{AdmissionLimiter, AdmissionLimits};
@@ -243,7 +244,7 @@ impl LockerBuilder {
             locks: self.locks,
             namespace,
             admission: AdmissionLimiter::new(options.limits),
-            warned: Mutex::default(),
+            logged: LogLimit::new(),
             options,
         }));
         locker.check(locker.mode())?;

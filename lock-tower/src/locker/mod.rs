@@ -4,9 +4,8 @@ mod admission;
 mod builder;
 mod namespace;
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -16,6 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::held_lock::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, Keys};
+use crate::log_limit::LogLimit;
 use crate::rejection::{ProblemDetails, Reason, RejectedRequest, Rejection, RejectionObserver};
 
 use self::admission::{AdmissionLimiter, LimitReached};
@@ -63,12 +63,8 @@ struct LockerState {
     namespace: Namespace,
     options: LockerOptions,
     admission: Arc<AdmissionLimiter>,
-    /// When each cause that meets many requests was last logged.
-    warned: Mutex<HashMap<&'static str, Instant>>,
+    logged: LogLimit,
 }
-
-/// Min time between two log lines of one cause.
-const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 const BYPASSED: &str = "requests run without their locks";
 
@@ -337,14 +333,7 @@ impl Locker {
 
     /// Whether a cause that meets many requests may be logged again.
     pub(crate) fn warns(&self, cause: &'static str) -> bool {
-        let now = Instant::now();
-        let mut warned = self.0.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = warned.get(cause);
-        let is_due = last.is_none_or(|last| now.duration_since(*last) >= WARN_INTERVAL);
-        if is_due {
-            warned.insert(cause, now);
-        }
-        is_due
+        self.0.logged.is_due(cause)
     }
 
     /// A rejection that may be retried.

@@ -13,6 +13,7 @@ use polylock_core::{Error, LostReason};
 
 use crate::held_lock::NotHeld;
 use crate::keys::KeyError;
+use crate::log_limit::PROCESS_LOG;
 
 pub(crate) use self::grpc::grpc_timeout;
 
@@ -306,6 +307,8 @@ impl From<NotHeld> for Rejection {
 /// The default delay before a retry, the least that `Retry-After` can express.
 pub(crate) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
+const NO_KEY: &str = "no key can be told from a request";
+
 /// For handlers that read a key themselves.
 impl From<KeyError> for Rejection {
     fn from(error: KeyError) -> Self {
@@ -314,7 +317,9 @@ impl From<KeyError> for Rejection {
                 Self::new(Reason::InvalidKey).with_detail(detail)
             }
             KeyError::Misconfigured(detail) => {
-                tracing::error!(detail, "no key can be told from a request");
+                if PROCESS_LOG.is_due(NO_KEY) {
+                    tracing::error!(detail, "{NO_KEY}");
+                }
                 Self::new(Reason::Misconfigured)
             }
             KeyError::Response(response) => {

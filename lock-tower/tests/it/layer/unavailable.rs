@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use polylock_core::ErrorKind;
 use polylock_core::memory::{Fault, Reachable, Request as Sent};
-use polylock_tower::{Locker, LockerBuilder, NotHeld, Reason, WhenUnavailable};
+#[cfg(feature = "axum")]
+use polylock_tower::HeldLock;
+use polylock_tower::{
+    KeyError, KeyLockLayer, Locker, LockerBuilder, NotHeld, Reason, WhenUnavailable,
+};
 use tower::Layer as _;
 
 use crate::support::{Broken, Scene, by_path, handler, post, send};
@@ -94,5 +98,34 @@ async fn a_client_in_a_hurry_does_not_get_around_the_lock() {
         let said = send(&service, request).await;
         let is_refused = said.status == 409 || said.header("grpc-status").is_some();
         assert!(is_refused, "{said:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_is_set_up_wrongly_is_logged_every_ten_seconds() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let subscriber = tracing_subscriber::fmt().with_writer(Arc::new(log.reopen().unwrap()));
+    let _logs = tracing::subscriber::set_default(subscriber.finish());
+    let count = |line: &str| {
+        let log = std::fs::read_to_string(log.path()).unwrap();
+        log.matches(line).count()
+    };
+    let keys = |_: &http::request::Parts| Err(KeyError::Misconfigured("no route".to_owned()));
+    let layer = KeyLockLayer::new(Scene::new().locker(), keys);
+    let service = layer.layer(handler(async |_| panic!("it ran")));
+    // Other tests of this process may have logged.
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    for (pause, expected) in [(0, 1), (1, 1), (10, 2)] {
+        tokio::time::advance(Duration::from_secs(pause)).await;
+        assert_eq!(send(&service, post("/a")).await.status, 500);
+        assert_eq!(count("no key can be told from a request"), expected);
+        #[cfg(feature = "axum")]
+        {
+            use axum::extract::FromRequestParts as _;
+            let (mut parts, _) = post("/a").into_parts();
+            let lock = HeldLock::from_request_parts(&mut parts, &()).await;
+            assert_eq!(lock.unwrap_err().0, 500);
+            assert_eq!(count("the handler takes a HeldLock"), expected);
+        }
     }
 }
