@@ -50,7 +50,8 @@ use super::{CommonOptions, KeyLockLayer};
 pub enum HoldUntil {
     /// When the response body has been sent or dropped, or `max` has passed since its head. In the last
     /// case the rest of the body is an error, and a slow reader is cut off. A body that is not polled lives
-    /// on until its connection ends, without the lock.
+    /// on until its connection ends, without the lock. The [max hold](crate::LockerBuilder::request) of the
+    /// locker may end the body earlier, as a lost lock.
     BodyEnd {
         /// Max time for the body.
         max: Duration,
@@ -75,7 +76,8 @@ pub enum OnDisconnect {
     /// The default of [`KeyLockLayer`].
     #[default]
     Cancel,
-    /// It runs to completion in its own task, and keeps the lock until then. A request that needs no lock
+    /// It runs to completion in its own task, and keeps the lock until then. The handler does not see the task-locals
+    /// of outer layers there. A request that needs no lock
     /// ([`Keys::Skip`](crate::Keys::Skip), a safe method, no idempotency key) is not run to completion. The
     /// default of [`IdempotencyLayer`](crate::idempotency::IdempotencyLayer).
     RunToCompletion,
