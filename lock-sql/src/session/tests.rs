@@ -31,18 +31,11 @@ use crate::error::SqlFailure;
 use crate::table::{TOKENS_AT_ONCE, TokenRange};
 use crate::wire::{ConnectTarget, ErrorClass, Flavor, QueryResult, Sql, SqlValue};
 
-/// What the tests of MariaDB use.
-fn flavor() -> Flavor {
-    match MariaDbServer::is_mysql() {
-        true => Flavor::MySql,
-        false => Flavor::MariaDb,
-    }
-}
-
 async fn open(url: &str) -> SqlSessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
     let target = Arc::new(ConnectTarget::of(config).unwrap());
-    target.reported_flavor.get_or_init(flavor);
+    let flavor = [Flavor::MariaDb, Flavor::MySql][usize::from(MariaDbServer::is_mysql())];
+    target.reported_flavor.get_or_init(|| flavor);
     let mut connection = crate::lock::open(&target).await.unwrap();
     crate::schema::ensure(&mut connection).await.unwrap();
     SqlSessions::new(&Engine::of_this_process("test"), &target)

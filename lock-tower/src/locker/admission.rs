@@ -38,7 +38,7 @@ impl LimitReached {
 }
 
 /// Readers that acquire a key for this long, while none of them is granted, wait for a writer elsewhere.
-const READER_GRACE: Duration = Duration::from_millis(250);
+const READER_GRACE: Duration = Duration::from_secs(1);
 
 /// The requests for a key. As many requests as may hold it at once are not counted as waiters, even if
 /// another process holds it: with no waiters allowed, a lock still serves one request at a time, and four
@@ -328,6 +328,7 @@ mod tests {
         drop(writer);
         assert_eq!((admission.waiters(), admission.live_keys()), (0, 0));
     }
+
     #[test]
     fn readers_that_wait_for_a_writer_of_this_process_have_the_limit_of_their_key() {
         let (admission, key) = limited(1, 2, 100);

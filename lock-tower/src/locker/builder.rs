@@ -167,7 +167,7 @@ impl LockerBuilder {
     ///
     /// As many requests that [share](crate::SafeMethods::Shared) the lock may wait in addition. They are refused
     /// only while they wait: because this process holds the lock exclusively, or because none of them has got
-    /// it for 250 ms. A burst that is faster than that has the limit of [all keys](Self::max_waiters) alone.
+    /// it for a second. A burst that is faster than that has the limit of [all keys](Self::max_waiters) alone.
     pub fn max_waiters_per_key(mut self, max: usize) -> Self {
         self.options.limits.waiters_per_key = max;
         self
