@@ -91,6 +91,7 @@ async fn the_usual_is_one_statement_and_hundreds_of_renewals_are_few() {
 
 /// What is asked for the second of two uses: the first one makes rows and opens connections. A connection
 /// that was idle for a second is asked whether it is alive, so uses that take so long are repeated.
+#[expect(clippy::future_not_send, reason = "it stays on the thread of its test")]
 async fn second_count(questions: &impl Fn() -> u64, uses: &impl AsyncFn()) -> u64 {
     let mut asked = 0;
     for _ in 0..20 {
