@@ -56,7 +56,7 @@ define_metrics! {
     HoldDuration: Histogram "hold.duration" in "s", &["backend", "class", "end"],
         "Time for which a lock was held, its release included.";
     HttpRejections: Counter "http.rejections" in "{request}", &["class", "status", "reason"],
-        "Requests that were answered without their handler.";
+        "Requests that were rejected, before their handler ran or because its lock was lost.";
     Leader: Gauge "leader" in "{leader}", &["class"],
         "1 while this process leads, else 0.";
     Lost: Counter "lost" in "{lock}", &["backend", "class", "reason"],
