@@ -11,7 +11,7 @@
 //! | has a body that is too large to be kept in memory | 413 |
 //! | repeats one that is being handled | 409, or waits for it: [the locker](#waiting) |
 //! | repeats one that has been handled | the stored response, with `Idempotent-Replayed: true` |
-//! | comes while as many others wait for its key, or in all, as [may](crate::LockerBuilder::max_waiters_per_key) | 429, or 409 if requests do not wait; a stored response is not looked up |
+//! | exceeds the [max waiters](crate::LockerBuilder::max_waiters_per_key) of its key, or of all keys | 429; a stored response is not looked up |
 //! | repeats one whose response was too large to be stored, or broke off | 409 |
 //! | has the key of another request | 422 |
 //! | comes while stored responses cannot be read | 503, the handler does not run |

@@ -128,8 +128,8 @@ impl RedisResponses {
         Ok(Arc::clone(open.insert(Arc::new(connection.await?))))
     }
 
-    /// Sends a command, and once more on a new connection if the first one is broken: Redis closes idle
-    /// connections. The first attempt may have been executed, so a command must be one that can be repeated.
+    /// Sends a command, and once more on a new connection if the first one is broken or cannot be opened: Redis
+    /// closes idle connections. The first attempt may have been executed, so the command must be repeatable.
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         match self.ask_once(command).await {
             Err(error) if error.is_unrecoverable_error() => self.ask_once(command).await,

@@ -160,8 +160,7 @@ where
 impl IdempotencyOptions {
     /// Reads the request and acquires its lock. Without the lock it still looks for a response: the holder
     /// may be replaying one, and replays need no lock service. If the queue is full it does not look: the
-    /// store needs its capacity for the responses of handled requests. The same holds for a request that does
-    /// not wait, and was not sent to the lock service because of the others.
+    /// store needs its capacity for the responses of handled requests.
     async fn enter<ReqB, ResB>(
         &self,
         parts: &Parts,
@@ -194,11 +193,6 @@ impl IdempotencyOptions {
         };
         let not_held = match not_held.reason() {
             Reason::QueueFull => return Err(not_held),
-            Reason::Busy if not_held.error().is_none() => {
-                return Err(
-                    not_held.with_detail("many requests with this Idempotency-Key are sent")
-                );
-            }
             Reason::Busy | Reason::TimedOut => not_held.with_detail(
                 "a request with this Idempotency-Key is being handled, or its server has failed",
             ),

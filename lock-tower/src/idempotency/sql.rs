@@ -222,7 +222,8 @@ async fn check_shared(options: &sqlx::sqlite::SqliteConnectOptions) -> Result<()
     match mode.map_err(unopened)?.as_str() {
         "wal" => Ok(()),
         _ => Err(StoreError::new(
-            "connections would not share this SQLite database: name a file that can be written",
+            "connections would not share this SQLite database: name a file that can be written, where \
+             write-ahead logging works",
         )),
     }
 }

@@ -50,8 +50,8 @@ use super::{CommonOptions, KeyLockLayer};
 pub enum HoldUntil {
     /// When the response body has been sent or dropped, or `max` has passed since its head. In the last
     /// case the rest of the body is an error, and a slow reader is cut off. A body that is not polled lives
-    /// on until its connection ends, without the lock. The [max hold](crate::LockerBuilder::request) of the
-    /// locker may end the body earlier, as a lost lock.
+    /// on until its connection ends, without the lock. If the [max
+    /// hold](crate::LockerBuilder::request) of the locker is over earlier, the lock is lost.
     BodyEnd {
         /// Max time for the body.
         max: Duration,

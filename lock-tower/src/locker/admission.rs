@@ -18,24 +18,12 @@ pub(crate) struct AdmissionLimits {
     pub(crate) keys: usize,
 }
 
-/// The limit that a request would exceed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum LimitReached {
-    Keys,
-    Waiters,
-    WaitersOfKey,
-}
+/// The limit that a request would exceed, as text for the client.
+type LimitReached = &'static str;
 
-impl LimitReached {
-    /// Text for the client.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Keys => "too many locks are wanted at once",
-            Self::Waiters => "too many requests wait",
-            Self::WaitersOfKey => "too many requests wait for the same lock",
-        }
-    }
-}
+const KEYS: LimitReached = "too many locks are wanted at once";
+const WAITERS: LimitReached = "too many requests wait";
+const WAITERS_OF_KEY: LimitReached = "too many requests wait for the same lock";
 
 /// Readers that acquire a key for this long, while none of them is granted, wait for a writer elsewhere.
 const READER_GRACE: Duration = Duration::from_secs(1);
@@ -140,17 +128,17 @@ impl AdmissionLimiter {
                 _ => after.waiters_of(*after.of(state), max_holders),
             };
             if in_line > self.limits.waiters_per_key {
-                return Err(LimitReached::WaitersOfKey);
+                return Err(WAITERS_OF_KEY);
             }
             let waits = after.waiters(max_holders) > count.waiters(max_holders);
             if waits && !rises(&self.waiters, self.limits.waiters) {
-                return Err(LimitReached::Waiters);
+                return Err(WAITERS);
             }
             if count.is_idle() && !rises(&self.keys, self.limits.keys) {
                 if waits {
                     self.waiters.fetch_sub(1, Ordering::Relaxed);
                 }
-                return Err(LimitReached::Keys);
+                return Err(KEYS);
             }
             *count = after;
             Ok(())
@@ -279,7 +267,7 @@ mod tests {
         second.granted();
         assert_eq!(admission.waiters(), 1, "the first one waits");
         let mut third = enter().unwrap();
-        assert_eq!(enter().err(), Some(LimitReached::WaitersOfKey));
+        assert_eq!(enter().err(), Some(WAITERS_OF_KEY));
         drop(second);
         assert_eq!(admission.waiters(), 1, "one of two does not count");
         drop(first);
@@ -296,7 +284,7 @@ mod tests {
         let enter = || admission.enter(&key, Mode::Permit { limit });
         let (first, mut second, mut third) = (enter().unwrap(), enter().unwrap(), enter().unwrap());
         assert_eq!(admission.waiters(), 1);
-        assert_eq!(enter().err(), Some(LimitReached::WaitersOfKey));
+        assert_eq!(enter().err(), Some(WAITERS_OF_KEY));
         second.granted();
         third.granted();
         assert_eq!(admission.waiters(), 1, "the first one waits");
@@ -315,10 +303,7 @@ mod tests {
             .map(|_| admission.enter(&key, Mode::Shared).unwrap())
             .collect();
         assert_eq!(admission.waiters(), 3, "the first one is none");
-        assert_eq!(
-            admission.enter(&key, Mode::Shared).err(),
-            Some(LimitReached::Waiters)
-        );
+        assert_eq!(admission.enter(&key, Mode::Shared).err(), Some(WAITERS));
         readers.iter_mut().for_each(AdmissionSlot::granted);
         assert_eq!(admission.waiters(), 0);
         let writer = admission.enter(&key, Mode::Exclusive).unwrap();
@@ -337,7 +322,7 @@ mod tests {
         writer.granted();
         let readers = [enter(Mode::Shared).unwrap(), enter(Mode::Shared).unwrap()];
         let refused = enter(Mode::Shared).err();
-        assert_eq!(refused, Some(LimitReached::WaitersOfKey));
+        assert_eq!(refused, Some(WAITERS_OF_KEY));
         let other = enter(Mode::Exclusive).expect("readers do not fill the line of the others");
         drop((writer, readers, other));
         assert_eq!((admission.waiters(), admission.live_keys()), (0, 0));
@@ -349,11 +334,11 @@ mod tests {
         let enter = || admission.enter(&key, Mode::Shared);
         let mut readers: Vec<_> = (0..9).map(|_| enter().unwrap()).collect();
         tokio::time::advance(READER_GRACE).await;
-        assert_eq!(enter().err(), Some(LimitReached::WaitersOfKey));
+        assert_eq!(enter().err(), Some(WAITERS_OF_KEY));
         readers[0].granted();
         readers.push(enter().expect("one of them was granted"));
         tokio::time::advance(READER_GRACE).await;
-        assert_eq!(enter().err(), Some(LimitReached::WaitersOfKey));
+        assert_eq!(enter().err(), Some(WAITERS_OF_KEY));
         readers.clear();
         let _reader = enter().expect("nobody waits");
         assert_eq!((admission.waiters(), admission.live_keys()), (0, 1));

@@ -105,8 +105,9 @@ impl LockerBuilder {
         self.request(|request| request.with_wait(Wait::AtMost(limit)))
     }
 
-    /// Disables waiting: a request for a held lock is rejected as busy at once. So is one beyond the max number of
-    /// waiters, which limits how many requests are sent to the lock service at once.
+    /// Disables waiting: a request for a held lock is rejected as busy at once. Requests on their way to the lock
+    /// service count as waiters, so those of a burst beyond the max are rejected as such: nothing is known of the
+    /// lock then.
     pub fn try_only(self) -> Self {
         self.request(|request| request.with_wait(Wait::Never))
     }

@@ -18,7 +18,7 @@ use crate::keys::{KeyError, Keys};
 use crate::log_limit::LogLimit;
 use crate::rejection::{ProblemDetails, Reason, RejectedRequest, Rejection, RejectionObserver};
 
-use self::admission::{AdmissionLimiter, LimitReached};
+use self::admission::AdmissionLimiter;
 use self::builder::LockerOptions;
 
 pub(crate) use self::admission::AdmissionSlot;
@@ -285,18 +285,9 @@ impl Locker {
 
     fn enter(&self, keys: &[LockKey], mode: Mode) -> Result<Vec<AdmissionSlot>, Rejection> {
         let slots = keys.iter().map(|key| self.0.admission.enter(key, mode));
-        slots.collect::<Result<_, _>>().map_err(|limit| {
-            let is_contended = match limit {
-                LimitReached::Keys => false,
-                LimitReached::Waiters => mode != Mode::Shared,
-                LimitReached::WaitersOfKey => true,
-            };
-            // A request that does not wait would not get a lock that so many others want.
-            match is_contended && !self.wait().waits() {
-                true => self.later(Reason::Busy),
-                false => self.later(Reason::QueueFull).with_detail(limit.as_str()),
-            }
-        })
+        slots
+            .collect::<Result<_, _>>()
+            .map_err(|limit| self.later(Reason::QueueFull).with_detail(limit))
     }
 
     /// Whether the service had the whole configured wait to answer.

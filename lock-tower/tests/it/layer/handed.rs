@@ -113,7 +113,7 @@ async fn what_could_never_be_granted_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_waited_in_vain_sees_how_long() {
+async fn a_client_that_got_no_lock_sees_how_long_it_waited() {
     let scene = Scene::new();
     let layer = scene.layer().with_server_timing();
     let service = layer.layer(handler(async |_| "done"));
