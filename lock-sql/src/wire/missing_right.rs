@@ -28,7 +28,11 @@ fn missing_grant(server: ServerKind, table: &str, error: &sqlx::Error) -> Option
     // Its name begins with that of the table.
     Some(match server {
         ServerKind::Postgres if has(&sequence) => format!("SELECT, UPDATE ON SEQUENCE {sequence}"),
-        ServerKind::MySql if has(&sequence) => format!("SELECT, INSERT, DELETE ON {sequence}"),
+        // Only transactions on MySQL delete there.
+        ServerKind::MySql if has(&sequence) && message.starts_with("DELETE") => {
+            format!("SELECT, INSERT, DELETE ON {sequence}")
+        }
+        ServerKind::MySql if has(&sequence) => format!("SELECT, INSERT ON {sequence}"),
         _ if has(table) => format!("SELECT, INSERT, UPDATE ON {table}"),
         _ => return None,
     })

@@ -135,7 +135,7 @@ async fn a_right_that_is_missing_is_named() {
             &mariadb,
             "IDENTIFIED BY 'test'",
             "@'%'",
-            "SELECT, INSERT, DELETE ON `polylock_locks_token`",
+            "SELECT, INSERT ON `polylock_locks_token`",
         ),
     ] {
         let url = server.database();
