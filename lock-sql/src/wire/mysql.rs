@@ -174,3 +174,19 @@ fn class(number: u16) -> ErrorClass {
         _ => ErrorClass::Other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_that_needs_encryption_says_how_to_get_it() {
+        // As sqlx says it without the feature.
+        let text = "RSA auth backend disabled; enable feature `mysql-rsa` or use TLS.";
+        let login = login_error(sqlx::Error::Configuration(text.into()));
+        assert_eq!(login.class, ErrorClass::Insecure);
+        assert!(login.says().contains("tls=on"), "{}", login.says());
+        let other = login_error(sqlx::Error::Configuration("no such file".into()));
+        assert_eq!(other.class, ErrorClass::Other);
+    }
+}
