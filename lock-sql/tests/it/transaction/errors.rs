@@ -223,7 +223,9 @@ async fn a_wait_that_rolls_the_transaction_back_is_no_contention() {
     locks().acquire_in(&mut *holder, "held").await.unwrap();
     fence.check(&mut *holder, "held", token).await.unwrap();
     for start in ["BEGIN", "SET autocommit = 0"] {
-        for attempt in ["try", "wait", "check"] {
+        // An attempt on MySQL does not wait.
+        let attempts = &["try", "wait", "check"][usize::from(MariaDbServer::is_mysql())..];
+        for &attempt in attempts {
             let mut raw = connect().await;
             run(&mut raw, "SET SESSION innodb_lock_wait_timeout = 1").await;
             run(&mut raw, start).await;
