@@ -77,8 +77,9 @@ tx.commit().await?;
 //! repeated reads return the old data: read with `SELECT .. FOR UPDATE` there.
 //!
 //! Acquire it in the outermost transaction, not after a savepoint: a nested `begin` of sqlx sets one.
-//! A rollback to an earlier savepoint releases the lock on PostgreSQL, and on MySQL and MariaDB if its
-//! row was new. On SQLite the file stays locked until the end of the transaction.
+//! A rollback to an earlier savepoint releases the lock on PostgreSQL, and on MariaDB if its row was new. On
+//! MySQL above `READ COMMITTED` it can keep other transactions from new keys and from tokens until this one
+//! ends. On SQLite the file stays locked until the end of the transaction.
 //!
 //! Acquire several locks in the order of their keys, or two transactions may deadlock. The server then
 //! ends one of them with `Unavailable`. MySQL and MariaDB also do so when several transactions wait for
