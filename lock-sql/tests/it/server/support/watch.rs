@@ -17,6 +17,13 @@ impl Site {
     pub(crate) async fn transactions(&self) -> u64 {
         let clients = self.clients();
         self.number(match self.kind() {
+            // Its list of them has the statements, and cannot be read if one is not UTF-8.
+            Kind::MariaDb if MariaDbServer::is_mysql() => format!(
+                "SELECT count(*) FROM performance_schema.threads
+                 JOIN performance_schema.events_transactions_current e USING (thread_id)
+                 WHERE e.state = 'ACTIVE' AND e.autocommit = 'NO'
+                 AND processlist_id IN (SELECT id {clients})"
+            ),
             Kind::MariaDb => format!(
                 "SELECT count(*) FROM information_schema.innodb_trx
                  WHERE trx_mysql_thread_id IN (SELECT id {clients})"
