@@ -115,16 +115,16 @@ impl AdmissionLimiter {
         };
         let max_holders = self.limits.holders_per_key;
         let key = self.counts.hashed(key.clone());
-        let now = Instant::now();
+        let now = (state == SlotState::Reading).then(Instant::now);
         self.counts.change(&key, |count| {
             let mut after = *count;
             *after.of(state) += 1;
-            if after.reading == 1 && state == SlotState::Reading {
-                after.readers_moved = Some(now);
+            if after.reading == 1 {
+                after.readers_moved = now.or(after.readers_moved);
             }
             // Readers and the others are limited apart, so that neither fills the line of the key.
-            let in_line = match state {
-                SlotState::Reading if !count.readers_wait(now) => 0,
+            let in_line = match now {
+                Some(now) if !count.readers_wait(now) => 0,
                 _ => after.waiters_of(*after.of(state), max_holders),
             };
             if in_line > self.limits.waiters_per_key {
@@ -219,13 +219,11 @@ impl AdmissionSlot {
             SlotState::Reading | SlotState::Sharing => SlotState::Sharing,
             SlotState::Asking | SlotState::Holding => SlotState::Holding,
         };
-        let now = Instant::now();
+        let moved = (self.state == SlotState::Sharing).then(Instant::now);
         self.admission.decrement(&self.key, |count| {
             *count.of(before) -= 1;
             *count.of(self.state) += 1;
-            if self.state == SlotState::Sharing {
-                count.readers_moved = Some(now);
-            }
+            count.readers_moved = moved.or(count.readers_moved);
         });
     }
 }
