@@ -41,15 +41,21 @@ async fn requests_run_unprotected_if_that_is_allowed_and_know_it() {
     assert_eq!(locker.live_keys(), 0);
 }
 
+/// Logs until the guard is dropped; how often a text was logged.
+fn logged() -> (tracing::subscriber::DefaultGuard, impl Fn(&str) -> usize) {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let subscriber = tracing_subscriber::fmt().with_writer(Arc::new(log.reopen().expect("a file")));
+    let count = move |text: &str| {
+        let log = std::fs::read_to_string(log.path()).expect("a text");
+        log.matches(text).count()
+    };
+    let guard = tracing::subscriber::set_default(subscriber.finish());
+    (guard, count)
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_logged_every_ten_seconds_and_not_for_each_request() {
-    let log = tempfile::NamedTempFile::new().unwrap();
-    let subscriber = tracing_subscriber::fmt().with_writer(Arc::new(log.reopen().unwrap()));
-    let _logs = tracing::subscriber::set_default(subscriber.finish());
-    let count = |line: &str| {
-        let log = std::fs::read_to_string(log.path()).unwrap();
-        log.matches(line).count()
-    };
+    let (_logs, count) = logged();
     let lines = || count("requests get no lock");
     let scene = Scene::new();
     let service = by_path(scene.locker()).layer(handler(async |_| "done"));
@@ -103,13 +109,7 @@ async fn a_client_in_a_hurry_does_not_get_around_the_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_is_set_up_wrongly_is_logged_every_ten_seconds() {
-    let log = tempfile::NamedTempFile::new().unwrap();
-    let subscriber = tracing_subscriber::fmt().with_writer(Arc::new(log.reopen().unwrap()));
-    let _logs = tracing::subscriber::set_default(subscriber.finish());
-    let count = |line: &str| {
-        let log = std::fs::read_to_string(log.path()).unwrap();
-        log.matches(line).count()
-    };
+    let (_logs, count) = logged();
     let keys = |_: &http::request::Parts| Err(KeyError::Misconfigured("no route".to_owned()));
     let layer = KeyLockLayer::new(Scene::new().locker(), keys);
     let service = layer.layer(handler(async |_| panic!("it ran")));
