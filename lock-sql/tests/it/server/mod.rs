@@ -19,5 +19,5 @@ mod refused;
 mod renewal;
 mod silence;
 mod sockets;
-mod support;
+pub(crate) mod support;
 mod waiters;

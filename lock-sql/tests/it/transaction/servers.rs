@@ -10,6 +10,8 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, MySqlConnection, PgConnection, Transaction};
 use tempfile::TempDir;
 
+use crate::server::support::kill;
+
 /// A database with `counter`, a table of the application.
 pub(crate) trait Home: Debug + Send + Sized + Sync + 'static {
     type Database: sqlx::Database<Connection: Connection<Database = Self::Database> + Debug>;
@@ -194,14 +196,7 @@ impl Server for MariaDb {
             MariaDbServer::PROCESS_LIST
         );
         for row in self.sql(&of_this) {
-            // It is an error to kill a session that has ended.
-            self.sql(&format!(
-                "DELIMITER //\n/*M!100000 BEGIN NOT ATOMIC
-                     DECLARE CONTINUE HANDLER FOR 1094 BEGIN END; */
-                     KILL {} /*M!100000 ;
-                 END */ //\n",
-                row[0]
-            ));
+            self.sql(&kill("CONNECTION", &row[0]));
         }
     }
 }

@@ -17,6 +17,7 @@ pub(crate) use self::database::Database;
 pub(crate) use self::forwarder::Forwarder;
 pub(crate) use self::harness::Store;
 pub(crate) use self::site::{Kind, Mode, SESSION, Site};
+pub(crate) use self::watch::kill;
 
 /// Enough time for a few requests on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);

@@ -204,7 +204,7 @@ impl Site {
 }
 
 /// It is an error to kill a session that has ended.
-fn kill(what: &str, session: &str) -> String {
+pub(crate) fn kill(what: &str, session: &str) -> String {
     format!(
         "DELIMITER //\n/*M!100000 BEGIN NOT ATOMIC
              DECLARE CONTINUE HANDLER FOR 1094 BEGIN END; */
