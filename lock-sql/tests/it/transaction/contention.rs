@@ -227,7 +227,7 @@ async fn waiters_outlive_a_rollback_of_the_transaction_that_made_the_row<S: Serv
             taken.map(|_| ended.unwrap())
         }));
     }
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    all_wait(&server, 4).await;
     one.rollback().await.unwrap();
     let mut refused = Vec::new();
     for waiter in waiters {
@@ -243,6 +243,10 @@ async fn waiters_outlive_a_rollback_of_the_transaction_that_made_the_row<S: Serv
 
 /// Waits until a lock in the database of the test has a waiter.
 pub(super) async fn waits<S: Server>(server: &S) {
+    all_wait(server, 1).await;
+}
+
+async fn all_wait<S: Server>(server: &S, waiters: usize) {
     let sql = match S::NAME {
         "postgres" => {
             "SELECT count(*) FROM pg_stat_activity \
@@ -256,5 +260,9 @@ pub(super) async fn waits<S: Server>(server: &S) {
             MariaDbServer::PROCESS_LIST
         ),
     };
-    until("somebody waits", async || server.sql(sql)[0][0] != "0").await;
+    until("all of them wait", async || {
+        let count: usize = server.sql(sql)[0][0].parse().expect("a count");
+        count >= waiters
+    })
+    .await;
 }
