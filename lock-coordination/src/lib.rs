@@ -14,7 +14,7 @@
 //! let election = Election::new(Arc::clone(&locks), "scheduler")?;
 //! let leadership = election.campaign().await?; // waits until this instance leads
 //! leadership.proclaim("10.0.0.7:9000").await?; // for the followers
-//! assert!(*election.is_leader().borrow());
+//! assert!(election.leads());
 //! leadership.resign().await?;
 //!
 //! let report = Once::every(locks, "nightly-report", Duration::from_secs(24 * 60 * 60))?;

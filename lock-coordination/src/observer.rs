@@ -51,15 +51,13 @@ pub enum CoordinationEvent<'a> {
         /// The name of the election.
         election: &'a str,
     },
-    /// This process leads; one `Ended` follows. If the lock is held when the observer returns,
-    /// [`Election::is_leader`](crate::Election::is_leader) turns true.
+    /// This process leads; one `Ended` follows.
     #[non_exhaustive]
     Elected {
         /// The name of the election.
         election: &'a str,
     },
-    /// This process leads no more: it has resigned, or the lock is lost. After a loss,
-    /// [`Election::is_leader`](crate::Election::is_leader) turns false a moment later.
+    /// This process leads no more: it has resigned, or the lock is lost.
     #[non_exhaustive]
     Ended {
         /// The name of the election.

@@ -69,14 +69,14 @@ pub async fn one_leads_at_a_time(case: Case) {
             for _ in 0..TERMS {
                 let leadership = elected(&candidate).await;
                 assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "two lead");
-                assert!(*candidate.is_leader().borrow(), "it does not know");
+                assert!(candidate.leads(), "it does not know");
                 let token = leadership.fencing_token();
                 register.write(token).expect("a later leader has written");
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 register.write(token).expect("a later leader has written");
                 leading.fetch_sub(1, Ordering::SeqCst);
                 leadership.resign().await.expect("a leader resigns");
-                assert!(!*candidate.is_leader().borrow(), "it has resigned");
+                assert!(!candidate.leads(), "it has resigned");
             }
         });
     }
@@ -93,14 +93,11 @@ pub async fn a_resignation_elects_a_candidate_that_waits(case: Case) {
     let leadership = elected(&first).await;
     let next = campaign(&second);
     tokio::time::sleep(case.ttl() * 2).await;
-    assert!(
-        !next.is_finished() && !*second.is_leader().borrow(),
-        "two lead"
-    );
+    assert!(!next.is_finished() && !second.leads(), "two lead");
     assert!(leadership.guard().is_held(), "the leader was deposed");
     leadership.resign().await.expect("a leader resigns");
     let next = succeeds(next, SOON).await;
-    assert!(*second.is_leader().borrow() && !*first.is_leader().borrow());
+    assert!(second.leads() && !first.leads());
     next.resign().await.expect("a leader resigns");
     case.assert_free(&key).await;
 }

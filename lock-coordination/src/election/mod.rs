@@ -10,7 +10,6 @@ use std::time::Duration;
 use futures_core::Stream;
 use polylock_core::engine::{Entropy as _, OsEntropy};
 use polylock_core::{AcquireRequest, DistributedLock, Error, Label, LockKey, Result, Wait};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::observer::{CoordinationEvent, CoordinationObserver, emit};
@@ -32,7 +31,7 @@ pub use self::leadership::{Leadership, Term};
 ///
 /// Those of an exclusive lock on the name, renewed without end. Before the server can elect another leader,
 /// the former leader's [`lost`](Term::lost) and [`ended`](Term::ended) fire and
-/// [`is_leader`](Self::is_leader) turns false; its work is not polled any more, and is dropped as soon as its
+/// [`leads`](Self::leads) turns false; its work is not polled any more, and is dropped as soon as its
 /// runtime runs. The exception is a lock that is taken away:
 /// `docs/guarantees.md` says when. Where waiters queue
 /// ([`Capabilities::fair`](polylock_core::Capabilities)), the instance that has waited longest is next. If
@@ -71,7 +70,7 @@ pub use self::leadership::{Leadership, Term};
 /// assert_eq!(leader.address.as_deref(), Some(&b"10.0.0.7:9000"[..]));
 ///
 /// let (next, _) = tokio::join!(there.campaign(), leadership.resign());
-/// assert!(*there.is_leader().borrow() && !*here.is_leader().borrow());
+/// assert!(there.leads() && !here.leads());
 /// # drop(next);
 /// # Ok(()) }
 /// ```
@@ -211,18 +210,18 @@ impl Election {
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
     /// let election = Election::new(Arc::new(Memory::new()), "scheduler")?;
-    /// let mut leads = election.is_leader();
+    /// let candidate = election.clone();
     /// let candidate = tokio::spawn(async move {
-    ///     election
+    ///     candidate
     ///         .lead(|term| async move {
     ///             term.proclaim("10.0.0.7:9000").await?;
     ///             std::future::pending::<polylock_core::Result<()>>().await // the work
     ///         })
     ///         .await
     /// });
-    /// assert!(leads.wait_for(|leads| *leads).await.is_ok());
+    /// election.started_leading().await;
     /// candidate.abort(); // resigns
-    /// assert!(leads.wait_for(|leads| !*leads).await.is_ok());
+    /// election.stopped_leading().await;
     /// # Ok(()) }
     /// ```
     #[must_use = "this instance stands for election no more"]
@@ -273,8 +272,9 @@ impl Election {
         Ok(lasted)
     }
 
-    /// Whether this instance leads in any term, by the clock of this moment. The work of a leader checks
-    /// [`Term::leads`] before each step instead: a task of an earlier term must stop in a later one.
+    /// Whether this instance leads in any term, by the clock of this moment; for a health endpoint, with a clone of
+    /// the election. The work of a leader checks [`Term::leads`] before each step instead: a task of an earlier term
+    /// must stop in a later one.
     ///
     /// False at once after a suspension of the machine beyond the end of the lease.
     #[must_use]
@@ -282,19 +282,26 @@ impl Election {
         self.role.leads()
     }
 
-    /// A receiver that says whether this instance leads; for a health endpoint, `*receiver.borrow()`.
+    /// Waits until this instance leads in any term, or returns at once if it does.
     ///
-    /// It turns false when the leader resigns or, on the thread of the engine, when it loses the lock. That is
-    /// no later than the end of the lease, even while a renewal hangs or the runtime of the program is blocked.
-    /// After a suspension of the machine beyond that end it may stay true for a second, while
-    /// [`leads`](Self::leads) is false at once.
+    /// # Cancel safety
     ///
-    /// Borrow the value only to read it: at the end of a term the engine waits for borrowed values, and renews
-    /// no lock meanwhile. A thread that drops a [`Leadership`] or awaits [`campaign`](Self::campaign) while it
-    /// borrows the value waits for itself, and the lock stays held: copy the value first.
-    #[must_use]
-    pub fn is_leader(&self) -> watch::Receiver<bool> {
-        self.role.subscribe()
+    /// Nothing is changed.
+    pub async fn started_leading(&self) {
+        self.role.started().await;
+    }
+
+    /// Waits until this instance leads in no term, or returns at once if it does not lead.
+    ///
+    /// It is ready when the leader resigns or loses the lock. The engine notices a loss, no later than at the end of
+    /// the lease, even while a renewal hangs or the runtime of the program is blocked. After a suspension of the
+    /// machine beyond that end it may take a second, while [`leads`](Self::leads) is false at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    pub async fn stopped_leading(&self) {
+        self.role.stopped().await;
     }
 
     /// Asks the server for the leader; `None` if there is none.
@@ -358,7 +365,7 @@ impl fmt::Debug for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Election")
             .field("name", &self.name())
-            .field("is_leader", &self.role.has_term())
+            .field("leads", &self.role.has_term())
             .finish_non_exhaustive()
     }
 }

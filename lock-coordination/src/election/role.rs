@@ -1,12 +1,11 @@
 //! Whether this process leads: each term ends on the thread that notices its loss first.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
-use polylock_core::engine::{Engine, isolated};
+use polylock_core::engine::isolated;
 use polylock_core::{LockGuard, LostReason, LostSignal};
 use tokio::sync::watch;
 
@@ -16,12 +15,7 @@ use crate::observer::{CoordinationEvent, CoordinationObserver, emit};
 /// The role of one candidate.
 #[derive(Default)]
 pub(super) struct Role {
-    /// For users. A user may call any other method while it borrows the value, so only
-    /// [`publish`](Self::publish) sets it.
-    leads: watch::Sender<bool>,
     terms: watch::Sender<Terms>,
-    /// The number of the term that `leads` stands for.
-    published: Mutex<Option<u64>>,
 }
 
 /// Terms by their numbers.
@@ -49,10 +43,6 @@ impl Terms {
 }
 
 impl Role {
-    pub(super) fn subscribe(&self) -> watch::Receiver<bool> {
-        self.leads.subscribe()
-    }
-
     /// Whether there is a term, whatever the clock says.
     pub(super) fn has_term(&self) -> bool {
         self.terms.borrow().current.is_some()
@@ -72,27 +62,35 @@ impl Role {
         self.terms.borrow().is_current(term)
     }
 
+    /// Waits until there is a term whose lock is held.
+    pub(super) async fn started(&self) {
+        let mut terms = self.terms.subscribe();
+        loop {
+            wait_for(&mut terms, |terms| terms.current.is_some()).await;
+            if self.leads() {
+                return;
+            }
+            // The lease has ended before its loss is watched.
+            wait_for(&mut terms, |terms| terms.current.is_none()).await;
+        }
+    }
+
+    /// Waits until there is no term.
+    pub(super) async fn stopped(&self) {
+        let mut terms = self.terms.subscribe();
+        wait_for(&mut terms, |terms| terms.current.is_none()).await;
+    }
+
     /// Waits until the term has ended.
     pub(super) async fn ended(&self, term: u64) {
         let mut terms = self.terms.subscribe();
-        // The sender lives as long as `self`.
-        drop(isolated(terms.wait_for(|terms| !terms.is_current(term))).await);
+        wait_for(&mut terms, |terms| !terms.is_current(term)).await;
     }
+}
 
-    /// Sets `leads` to whether there is a term. Blocks while a value of `leads` is borrowed: readers must
-    /// not lock `published`, and `terms` must not be borrowed meanwhile.
-    fn publish(&self) {
-        // The last to lock it publishes the last state.
-        let published = self.published.lock();
-        let mut published = published.unwrap_or_else(PoisonError::into_inner);
-        let current = self.terms.borrow().number();
-        if *published != current {
-            *published = current;
-            // A receiver whose waker panics must not cost the end of the term; those after it may not be woken.
-            let publish = || self.leads.send_replace(current.is_some());
-            let _panicked = catch_unwind(AssertUnwindSafe(publish));
-        }
-    }
+/// For terms whose sender lives as long as the caller.
+async fn wait_for(terms: &mut watch::Receiver<Terms>, state: impl FnMut(&Terms) -> bool + Send) {
+    drop(isolated(terms.wait_for(state)).await);
 }
 
 /// One term of a candidate; dropped, it has ended.
@@ -104,7 +102,6 @@ pub(super) struct ActiveTerm {
 
 struct TermState {
     election: Election,
-    engine: Engine,
     number: u64,
 }
 
@@ -129,7 +126,6 @@ impl ActiveTerm {
         election.emit(&CoordinationEvent::Elected { election: name });
         let state = Arc::new(TermState {
             election: election.clone(),
-            engine: Engine::of_guard(guard),
             number,
         });
         // The loss calls `wake` on the thread that notices it, so that no task of the program has to
@@ -144,8 +140,6 @@ impl ActiveTerm {
         {
             state.end();
         }
-        // Only now that the loss is watched: a lease may have ended while the observers ran.
-        election.role.publish();
         let _loss: Mutex<Pin<Box<dyn Future<Output = LostReason> + Send>>> = Mutex::new(loss);
         Self { state, _loss }
     }
@@ -156,8 +150,8 @@ impl ActiveTerm {
 }
 
 impl TermState {
-    /// Ends the term; false if it has ended already. `leads` is not published.
-    fn end(&self) -> bool {
+    /// Ends the term, unless it has ended already.
+    fn end(&self) {
         let role = &self.election.role;
         let mut current = None;
         let has_ended = role.terms.send_if_modified(|terms| {
@@ -172,26 +166,18 @@ impl TermState {
             let election = self.election.name();
             self.election.emit(&CoordinationEvent::Ended { election });
         }
-        has_ended
     }
 }
 
 impl Wake for TermState {
     fn wake(self: Arc<Self>) {
-        if self.end() {
-            // Each check of the lock can notice its loss, also on a thread that has borrowed a value of
-            // `leads`. That thread would wait for itself here.
-            let role = Arc::clone(&self.election.role);
-            self.engine.spawn(async move { role.publish() });
-        }
+        self.end();
     }
 }
 
 impl Drop for ActiveTerm {
     fn drop(&mut self) {
         self.state.end();
-        // Also after a loss, which the engine may not have published yet.
-        self.state.election.role.publish();
     }
 }
 

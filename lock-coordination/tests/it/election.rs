@@ -1,9 +1,9 @@
 //! Candidates, leaders and followers.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use polylock_coordination::{
     CoordinationEvent, CoordinationObserver, Election, Leader, Once, Term,
 };
@@ -39,7 +39,7 @@ async fn a_campaign_dropped_after_each_poll_leaves_nothing() {
         let alone = candidate(&store, "alone");
         done |= polled(polls, alone.campaign()).await.is_some();
         sleep(millis(1)).await;
-        assert!(!*alone.is_leader().borrow());
+        assert!(!alone.leads());
         assert_eq!(store.live_keys(), 0, "after {polls} polls");
     }
     assert!(done, "a free lock was granted");
@@ -57,7 +57,7 @@ async fn an_address_that_cannot_be_proclaimed_is_an_error() {
     store.faults().set_reachable(Reachable::Cut);
     let error = first.proclaim("x").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(first.guard().is_held() && *here.is_leader().borrow());
+    assert!(first.guard().is_held() && here.leads());
     store.faults().set_reachable(Reachable::Connected);
     store.faults().plan(Request::Record, Fault::LostReply);
     let error = first.proclaim("w").await.unwrap_err();
@@ -112,21 +112,24 @@ async fn a_leader_that_has_resigned_proclaims_nothing() {
     second.proclaim("y").await.unwrap();
 }
 
-/// As a health check of a runtime that is gone.
+/// As a task of a runtime that is gone.
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_cannot_be_woken_costs_no_term() {
+async fn a_task_that_cannot_be_woken_costs_no_term() {
     let store = memory();
     let here = candidate(&store, "a");
-    let broken = || {
-        let mut leads = here.is_leader();
-        polled_by_broken(async move { drop(leads.changed().await) })
-    };
-    let _beginning = broken();
+    let (first, second) = (here.clone(), here.clone());
+    let _beginning = polled_by_broken(async move { first.started_leading().await });
+    let behind = tokio::spawn({
+        let here = here.clone();
+        async move { here.started_leading().await }
+    });
+    tokio::task::yield_now().await;
     let leadership = here.campaign().await.unwrap();
-    assert!(here.leads() && *here.is_leader().borrow());
-    let _end = broken();
+    assert!(here.leads());
+    behind.await.unwrap();
+    let _end = polled_by_broken(async move { second.stopped_leading().await });
     drop(leadership);
-    assert!(!here.leads() && !*here.is_leader().borrow());
+    assert!(!here.leads());
     let next = candidate(&store, "b");
     let elected = timeout(secs(1), next.campaign()).await;
     let _leads = elected.expect("the lock is free").unwrap();
@@ -254,18 +257,17 @@ async fn a_follower_sends_two_requests_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_leader_turns_false_when_the_lease_ends_while_renewals_hang() {
+async fn a_leader_stops_leading_when_the_lease_ends_while_renewals_hang() {
     let store = memory();
     let (here, there) = (candidate(&store, "a"), candidate(&store, "b"));
     let leadership = here.campaign().await.unwrap();
-    let mut leads = here.is_leader();
     for _ in 0..100 {
         store.faults().plan(Request::Renew, Fault::Silence);
     }
     let next = tokio::spawn(async move { there.campaign().await });
     let until = leadership.guard().valid_until().unwrap();
-    leads.wait_for(|leads| !leads).await.unwrap();
-    assert!(Instant::now() <= until + millis(1));
+    here.stopped_leading().await;
+    assert!(Instant::now() <= until + millis(1) && !here.leads());
     assert!(!next.is_finished(), "the server has not let it go");
     store.faults().clear();
     let next = next.await.unwrap().unwrap();
@@ -275,82 +277,59 @@ async fn is_leader_turns_false_when_the_lease_ends_while_renewals_hang() {
 
 /// The engine's thread signals it, even if the program blocks its own threads.
 #[test]
-fn is_leader_turns_false_while_the_runtime_is_blocked() {
+fn a_leader_stops_leading_while_the_runtime_is_blocked() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     runtime.block_on(async {
         let (store, ttl) = (Memory::new(), secs(2));
         let election = election(store.client(), "a").ttl(ttl);
         let leadership = election.campaign().await.unwrap();
-        let leads = election.is_leader();
         store.faults().set_reachable(Reachable::Cut);
-        assert!(*leads.borrow() && election.leads());
+        assert!(election.leads());
+        let elsewhere = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.unwrap().block_on(election.stopped_leading());
+        });
         std::thread::sleep(ttl + secs(1));
-        assert!(!*leads.borrow() && !election.leads());
+        assert!(elsewhere.is_finished());
         drop(leadership);
     });
 }
 
 /// Suspends the machine beyond the lease of the leader that was elected.
 #[derive(Debug)]
-struct SuspendsTheElected(Arc<VirtualClock>);
+struct SuspendsTheElected {
+    clock: Arc<VirtualClock>,
+    election: OnceLock<Election>,
+    /// Whether it leads, before and after.
+    started: OnceLock<[bool; 2]>,
+}
 
 impl CoordinationObserver for SuspendsTheElected {
     fn happened(&self, event: &CoordinationEvent<'_>) {
-        if let CoordinationEvent::Elected { .. } = event {
-            self.0.suspend(TTL);
+        if let (CoordinationEvent::Elected { .. }, Some(election)) = (event, self.election.get()) {
+            let has_started = || election.started_leading().now_or_never().is_some();
+            let before = has_started();
+            self.clock.suspend(TTL);
+            self.started.set([before, has_started()]).unwrap();
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_leader_does_not_turn_true_after_the_lease_has_ended() {
+async fn a_term_whose_lease_has_ended_does_not_start() {
     let (engine, clock) = suspendable();
-    let here = election(Memory::with_engine(engine), "a");
-    let here = here.observer(Arc::new(SuspendsTheElected(clock)));
-    let leads = here.is_leader();
-    let leadership = here.campaign().await.unwrap();
-    assert!(!leads.has_changed().unwrap() && !*leads.borrow());
-    assert!(!here.leads() && !leadership.guard().is_held());
-}
-
-/// Neither that thread nor another one may wait for the borrowed value.
-#[test]
-fn leads_returns_while_the_value_of_is_leader_is_borrowed() {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().build().unwrap();
-    let handle = runtime.handle().clone();
-    // Left alone: a test that fails must not wait for threads that hang.
-    std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
-    let entered = handle.enter();
-    let (engine, clock) = suspendable();
-    drop(entered);
-    let here = election(Memory::with_engine(engine), "a");
-    let leadership = handle.block_on(here.campaign()).unwrap();
-    let mut leads = here.is_leader();
-    let (answers, answered) = mpsc::channel();
-    let (finish, finished) = mpsc::channel();
-    std::thread::spawn(move || {
-        let borrowed = leads.borrow();
-        clock.suspend(TTL);
-        std::thread::spawn({
-            let (here, answers) = (here.clone(), answers.clone());
-            move || answers.send(here.leads()).unwrap()
-        });
-        answers.send(here.leads()).unwrap();
-        finished.recv().unwrap();
-        drop(borrowed);
-        let set = handle.block_on(leads.wait_for(|leads| !leads));
-        let set = set.map(|leads| *leads).unwrap();
-        answers.send(set).unwrap();
-        drop(leadership);
+    let suspends = Arc::new(SuspendsTheElected {
+        clock,
+        election: OnceLock::new(),
+        started: OnceLock::new(),
     });
-    for thread in ["one", "the other"] {
-        let leads = answered.recv_timeout(secs(5));
-        assert_eq!(leads, Ok(false), "{thread} thread");
-    }
-    finish.send(()).unwrap();
-    assert_eq!(answered.recv_timeout(secs(5)), Ok(false), "is_leader");
+    let here = election(Memory::with_engine(engine), "a").observer(suspends.clone());
+    suspends.election.set(here.clone()).unwrap();
+    let leadership = here.campaign().await.unwrap();
+    assert_eq!(suspends.started.get(), Some(&[true, false]));
+    assert!(!here.leads() && !leadership.guard().is_held());
+    here.stopped_leading().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -360,16 +339,15 @@ async fn a_former_term_does_not_end_the_next_one() {
     let first = here.campaign().await.unwrap();
     store.expire(&key());
     first.lost().await;
-    assert!(!*here.is_leader().borrow());
+    assert!(!here.leads());
     let second = here.campaign().await.unwrap();
-    assert!(*here.is_leader().borrow());
     assert!(here.leads() && second.leads() && !first.leads());
     drop(first);
-    assert!(*here.is_leader().borrow() && second.guard().is_held());
+    assert!(here.leads() && second.guard().is_held());
     // The lock of a term that has resigned is not lost.
     let former = Term::clone(&second);
     second.resign().await.unwrap();
-    assert!(!*here.is_leader().borrow() && !former.leads());
+    assert!(!here.leads() && !former.leads());
     let third = here.campaign().await.unwrap();
     assert!(third.leads() && !former.leads());
     third.resign().await.unwrap();

@@ -22,9 +22,8 @@ fn lead(election: &Election) -> JoinHandle<Error> {
 }
 
 async fn elected(election: &Election) {
-    let mut leads = election.is_leader();
-    let elected = timeout(secs(600), leads.wait_for(|leads| *leads)).await;
-    assert!(elected.is_ok_and(|leads| leads.is_ok()), "not elected");
+    let elected = timeout(secs(600), election.started_leading()).await;
+    elected.expect("it is elected");
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,7 +47,7 @@ async fn work_that_fails_or_returns_ends_the_term_and_others_lead_meanwhile() {
         assert_eq!(terms.load(Ordering::SeqCst), expected);
         // Each pause is up to twice as long as the one before.
         elsewhere = Some(there.campaign().await.unwrap());
-        assert!(!*here.is_leader().borrow());
+        assert!(!here.leads());
         sleep(secs(20)).await;
         assert_eq!(store.waiters(&key()), 1, "it campaigns again");
         drop(elsewhere.take());
@@ -143,7 +142,7 @@ async fn work_that_panics_ends_the_loop_and_the_term() {
         }
     });
     assert!(panics.await.unwrap_err().is_panic());
-    assert!(!*here.is_leader().borrow());
+    assert!(!here.leads());
     let next = timeout(millis(10), candidate(&store, "b").campaign()).await;
     assert!(next.is_ok_and(|next| next.is_ok()));
 }
@@ -164,7 +163,7 @@ async fn a_store_that_is_away_is_asked_until_it_is_back() {
     store.faults().set_reachable(Reachable::Cut);
     let leading = lead(&here);
     sleep(secs(600)).await;
-    assert!(!leading.is_finished() && !*here.is_leader().borrow());
+    assert!(!leading.is_finished() && !here.leads());
     store.faults().set_reachable(Reachable::Connected);
     let back = Instant::now();
     elected(&here).await;
@@ -176,8 +175,7 @@ async fn a_store_that_is_away_is_asked_until_it_is_back() {
 
     // It leads, loses the lock, and leads again.
     store.faults().set_reachable(Reachable::Cut);
-    let mut leads = here.is_leader();
-    assert!(leads.wait_for(|leads| !*leads).await.is_ok());
+    here.stopped_leading().await;
     store.faults().set_reachable(Reachable::Connected);
     elected(&here).await;
     leading.abort();

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::{LockGuard, Undelivered};
+use crate::guard::Undelivered;
 use crate::lease::RenewalScheduler;
 
 use self::background::Background;
@@ -112,12 +112,6 @@ impl Engine {
     #[must_use]
     pub fn for_backend(&self, backend: &'static str) -> Self {
         Self::on(Arc::clone(&self.scheduler), backend)
-    }
-
-    /// The engine that keeps the lock of this guard.
-    #[must_use]
-    pub fn of_guard(guard: &LockGuard) -> Self {
-        guard.engine().clone()
     }
 
     fn on(scheduler: Arc<RenewalScheduler>, backend: &'static str) -> Self {
@@ -215,7 +209,7 @@ impl Engine {
     /// # Cancel safety
     ///
     /// Dropping the future drops the acquisition, on the engine, at the point that it has reached. A lock that was
-    /// granted by then is released without its min hold, if `T` is a [`LockGuard`] or an option of
+    /// granted by then is released without its min hold, if `T` is a [`LockGuard`](crate::LockGuard) or an option of
     /// one.
     pub async fn run<T: Send + 'static>(
         &self,

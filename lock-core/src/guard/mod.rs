@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::engine::{Engine, LeaseId, Moment, catch_panic};
+use crate::engine::{LeaseId, Moment, catch_panic};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::lease::{Liveness, Released, renew};
@@ -360,10 +360,6 @@ impl LockGuard {
             }
             hold.emit_released(given_up.ok().map(|given_up| given_up.at), "abandoned");
         }
-    }
-
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.hold().engine
     }
 
     fn hold(&self) -> &Arc<HeldLease> {
