@@ -43,7 +43,7 @@ impl HeldLocks {
             match held.locks.acquire(&request).await {
                 Ok(guard) => held.guards.push(guard),
                 // Of a pool of connections each lock may have one for itself.
-                Err(error) if error.kind() == ErrorKind::Contended => break,
+                Err(error) if error.kind() == ErrorKind::QueueFull => break,
                 Err(error) => return Err(error.into()),
             }
             if Instant::now() >= deadline {

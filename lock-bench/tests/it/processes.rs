@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lock_testkit::servers::{RedisOptions, RedisServer};
+use lock_testkit::servers::{PostgresOptions, PostgresServer, RedisOptions, RedisServer};
 use polylock_bench::plan::{ContendersAs, Plan, Workload};
 use polylock_bench::target::Openers;
 
@@ -139,6 +139,20 @@ async fn a_footprint_has_memory_renewals_and_waiters() {
     assert!(waiting < 100_000.0, "{footprint:?}");
     assert!(processors < 2.0, "{sample:?}");
     assert_eq!((figures.throughput, figures.commands), (None, None));
+}
+
+/// Each row lock has a connection for itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_footprint_has_as_many_locks_as_there_are_connections() {
+    let server = PostgresServer::start(PostgresOptions::new());
+    let url = format!("{}?mode=row&connections=4", server.url());
+    let target = openers_with_processes().target("rows", url).unwrap();
+    let report = support::measure(&plan_of_processes(&[Workload::Footprint], 1), target).await;
+    let sample = &report.series[0].samples[0];
+    assert_eq!(sample.errors, [("not held".to_owned(), 1)].into());
+    let footprint = sample.footprint.as_ref().unwrap();
+    assert_eq!(footprint.locks, 4);
+    assert!(footprint.served_ns > 0, "{footprint:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
