@@ -153,9 +153,10 @@ static MYSQL: BenchDialect = BenchDialect {
     advisory: BareStatements {
         said: "GET_LOCK and RELEASE_LOCK",
         session: "",
-        // A waiter whose connection is closed is in the queue until then. A name has 64 characters.
-        acquire: "SELECT 1 FROM DUAL WHERE GET_LOCK(SHA1('{name}'), 10) = 1",
-        release: "SELECT 1 FROM DUAL WHERE RELEASE_LOCK(SHA1('{name}')) = 1",
+        // A waiter whose connection is closed is in the queue until then. A name has 64 characters, and MySQL 9
+        // has no SHA1.
+        acquire: "SELECT 1 FROM DUAL WHERE GET_LOCK(SHA2('{name}', 224), 10) = 1",
+        release: "SELECT 1 FROM DUAL WHERE RELEASE_LOCK(SHA2('{name}', 224)) = 1",
     },
     lease: BareStatements {
         said: LEASE,
