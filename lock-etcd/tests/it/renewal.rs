@@ -473,7 +473,10 @@ async fn a_renewal_that_is_not_polled_stops_no_other() {
         acquire(&locks, "kept").await,
     );
     let mut renewal = Box::pin(stuck.renew());
-    assert!((&mut renewal).now_or_never().is_none(), "it has no reply yet");
+    assert!(
+        (&mut renewal).now_or_never().is_none(),
+        "it has no reply yet"
+    );
     tokio::time::sleep(TTL * 2).await;
     assert!(kept.is_held(), "lost: {:?}", kept.lost().reason());
     drop(renewal);
