@@ -7,6 +7,7 @@ use polylock_core::engine::LeaseId;
 use tokio::sync::watch;
 
 use crate::locked;
+use crate::reply::is_token;
 
 /// The listening waiters of this process, with the last message for each.
 #[derive(Debug, Default)]
@@ -89,7 +90,11 @@ fn read(payload: &[u8]) -> Option<(LeaseId, Notification)> {
     let mut parts = std::str::from_utf8(payload).ok()?.split('|');
     let id = LeaseId::from_hex(parts.next()?)?;
     let beat = parts.next()?.parse().ok()?;
-    let token = parts.next()?.parse().ok()?;
+    let token = parts
+        .next()?
+        .parse()
+        .ok()
+        .filter(|token| is_token(*token))?;
     parts
         .next()
         .is_none()
@@ -117,6 +122,21 @@ mod tests {
         assert_eq!(listening.next().await, Notification::Interrupted);
         let pending = tokio::time::timeout(std::time::Duration::from_millis(10), listening.next());
         assert!(pending.await.is_err(), "a message came twice");
+    }
+
+    /// A resource that has seen it would refuse every later holder.
+    #[test]
+    fn a_message_with_a_token_that_no_server_draws_is_none() {
+        let of_token = |token: u64| read(format!("{ID}|3|{token}").as_bytes());
+        let last = (1 << 53) - 1;
+        let granted = Notification::Granted {
+            beat: 3,
+            token: last,
+        };
+        assert_eq!(of_token(last), Some((id(), granted)));
+        for token in [0, last + 1, u64::MAX] {
+            assert_eq!(of_token(token), None, "{token}");
+        }
     }
 
     #[tokio::test]

@@ -107,9 +107,17 @@ pub(crate) fn late(reply: &Value) -> Option<u64> {
 /// Reads a fencing token.
 pub(crate) fn token(reply: &Value) -> Result<u64, RedisFailure> {
     match reply {
-        Value::Int(token) if *token > 0 => Ok(token.unsigned_abs()),
+        Value::Int(token) if is_token(token.unsigned_abs()) && *token > 0 => {
+            Ok(token.unsigned_abs())
+        }
         _ => Err(strange(reply)),
     }
+}
+
+/// Whether a script can count on from it: the numbers of Lua are exact up to 2^53, which are microseconds until
+/// the year 2255. Another program has written what is beyond.
+pub(crate) fn is_token(token: u64) -> bool {
+    (1..1 << 53).contains(&token)
 }
 
 /// Reads a fencing token as `XADD` gives it, `<ms>-<number>`.
@@ -119,7 +127,7 @@ fn drawn(reply: &Value) -> Option<u64> {
     // A larger number would equal a token of the next millisecond.
     let number = Some(number).filter(|number| *number < 1_000)?;
     let token = ms.checked_mul(1_000)?.checked_add(number)?;
-    (token > 0).then_some(token)
+    is_token(token).then_some(token)
 }
 
 /// The state of a lease, or why it is unknown.
@@ -292,6 +300,16 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_a_script_cannot_count_on_from_is_refused() {
+        let read = |number: i64| token(&Value::Int(number)).ok();
+        let last = (1 << 53) - 1;
+        assert_eq!((read(1), read(last)), (Some(1), Some(last.unsigned_abs())));
+        for number in [i64::MIN, -1, 0, last + 1, i64::MAX] {
+            assert_eq!(read(number), None, "{number}");
+        }
+    }
+
+    #[test]
     fn reads_a_token_that_was_drawn() {
         for (reply, token) in [
             (word("1763900000000-0"), Some(1_763_900_000_000_000)),
@@ -299,6 +317,8 @@ mod tests {
             (word("1763900000000-999"), Some(1_763_900_000_000_999)),
             (word("1763900000000-1000"), None),
             (word("0-0"), None),
+            (word("9007199254740-991"), Some((1 << 53) - 1)),
+            (word("9007199254740-992"), None),
             (word("18446744073709551615-1"), None),
             (word("7"), None),
             (word("a-b"), None),
