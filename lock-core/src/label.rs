@@ -55,11 +55,12 @@ impl Label {
         LABEL.clone()
     }
 
-    /// Makes a label of a note alone, for holders of other programs. For implementors.
+    /// Makes a label of a note alone, for holders of other programs; it is cut as [`with_note`](Self::with_note)
+    /// does. For implementors.
     #[must_use]
-    pub fn of_note(note: impl Into<String>) -> Self {
+    pub fn of_note(note: impl AsRef<str>) -> Self {
         Self(Arc::new(LabelFields {
-            note: note.into(),
+            note: cut(note.as_ref()),
             ..LabelFields::default()
         }))
     }
@@ -67,9 +68,7 @@ impl Label {
     /// The same with a free text, for example what the work is about.
     #[must_use]
     pub fn with_note(mut self, note: impl AsRef<str>) -> Self {
-        let note = note.as_ref();
-        let end = note.floor_char_boundary(Self::MAX_NOTE_LEN);
-        Arc::make_mut(&mut self.0).note = note[..end].to_owned();
+        Arc::make_mut(&mut self.0).note = cut(note.as_ref());
         self
     }
 
@@ -116,12 +115,13 @@ impl Label {
         out
     }
 
-    /// Reads the text form; what it does not know is left out.
+    /// Reads the text form; what it does not know is left out, and each text is cut to the length of a note:
+    /// whoever may write to the store may have written anything.
     #[must_use]
     pub fn decode(text: &str) -> Self {
         let mut fields = LabelFields::default();
         for (name, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
-            let value = percent_decode_str(value).decode_utf8_lossy().into_owned();
+            let value = cut(&percent_decode_str(value).decode_utf8_lossy());
             match name {
                 "host" => fields.host = value,
                 "pid" => fields.pid = value.parse().unwrap_or(0),
@@ -133,6 +133,10 @@ impl Label {
         }
         Self(Arc::new(fields))
     }
+}
+
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(Label::MAX_NOTE_LEN)].to_owned()
 }
 
 impl LabelFields {
@@ -220,6 +224,17 @@ mod tests {
     fn cuts_a_long_note_between_characters() {
         let label = Label::of_this_process().with_note("é".repeat(Label::MAX_NOTE_LEN));
         assert_eq!(label.note().len(), Label::MAX_NOTE_LEN);
+    }
+
+    #[test]
+    fn cuts_what_others_have_stored() {
+        let long = "é".repeat(1_000_000);
+        let label = Label::decode(&format!(
+            "host={long}&user={long}&program={long}&note={long}"
+        ));
+        let parts = [label.host(), label.user(), label.program(), label.note()];
+        assert_eq!(parts.map(str::len), [Label::MAX_NOTE_LEN; 4]);
+        assert_eq!(Label::of_note(long).note().len(), Label::MAX_NOTE_LEN);
     }
 
     #[test]
