@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Response};
 
@@ -12,8 +12,9 @@ use super::{Reason, Rejection};
 /// Answers a call: the status is in the head, and there is no body.
 pub(super) fn answer(content_type: &'static str, rejection: &Rejection) -> Response<Bytes> {
     let mut response = without_body(rejection);
-    let content_type = HeaderValue::from_static(content_type);
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 

@@ -182,6 +182,7 @@ async fn calls_of_grpc_get_a_status_and_no_document() {
         assert_eq!((said.status, &said.body[..]), (200, ""));
         let answered = format!("application/grpc{answered}");
         assert_eq!(said.header("content-type"), Some(&*answered));
+        assert_eq!(said.header("cache-control"), Some("no-store"));
         assert_eq!(said.header("grpc-status"), Some("10"));
         let message = said.header("grpc-message").expect("a message");
         assert_eq!(message.replace("%20", " "), "the lock is held");
