@@ -111,7 +111,8 @@ fn parse(stored: &Bytes) -> Option<StoredResponse> {
     for line in lines.filter(|line| !line.is_empty()) {
         let colon = line.iter().position(|byte| *byte == b':')?;
         let name = HeaderName::from_bytes(&line[..colon]).ok()?;
-        headers.append(name, HeaderValue::from_bytes(&line[colon + 1..]).ok()?);
+        let value = HeaderValue::from_bytes(&line[colon + 1..]).ok()?;
+        headers.try_append(name, value).ok()?;
     }
     Some(StoredResponse {
         execution_id: u128::from_be_bytes(*execution_id),
@@ -353,6 +354,8 @@ mod tests {
             assert!(read.is_err(), "{status} {fields:?} {rest:?}");
         }
         assert!(StoredResponse::from_bytes(&[0; 50][..]).is_err());
+        let many: String = (0..40_000).map(|n| format!("x{n}:\n")).collect();
+        assert!(stored(200, many.as_bytes(), b"\0").is_err());
     }
 
     const ANY: [u8; 32] = [7; 32];
