@@ -24,13 +24,17 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Bidirectional controls, line separators and what has no width.
+/// Bidirectional controls, line separators, what has no width (`Default_Ignorable_Code_Point` of Unicode), and
+/// blanks that look like a space or like nothing.
 fn is_invisible(c: char) -> bool {
     matches!(
         c,
-        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e007f}'
+        '\u{a0}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{1680}'
+            | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2000}'..='\u{200f}'
+            | '\u{2028}'..='\u{202f}' | '\u{205f}'..='\u{206f}' | '\u{2800}' | '\u{3000}'
+            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
     )
 }
 
@@ -230,6 +234,19 @@ mod tests {
             escaped("a\u{1b}[31m\u{202e}b\nü\u{9b}"),
             "a\\u{1b}[31m\\u{202e}b\\nü\\u{9b}"
         );
+    }
+
+    /// Two keys that look alike could be taken for each other.
+    #[test]
+    fn what_cannot_be_seen_is_escaped() {
+        let hidden = "\u{a0}\u{34f}\u{180e}\u{2800}\u{3164}\u{fe0f}\u{e0148}";
+        for c in hidden.chars() {
+            let code = u32::from(c);
+            assert_eq!(
+                escaped(&format!("deploy{c}")),
+                format!("deploy\\u{{{code:x}}}")
+            );
+        }
     }
 
     #[test]
