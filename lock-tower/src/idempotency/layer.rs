@@ -196,9 +196,13 @@ impl IdempotencyLayer {
         self.change(|options| options.max_response = bytes)
     }
 
-    /// Sets the timeout of the store. Default: 5 s. A write that fails, or gets no reply within half of the
-    /// time that is left, is retried up to four times, with pauses of 0.75 s in all. A store that needs more
-    /// than half of this timeout for a write, such as for a new connection, may never store a response.
+    /// Sets the timeout of the store, for a lookup and for a write. Default: 5 s.
+    ///
+    /// A write that fails, or gets no reply within two thirds of the time that is left, is repeated after 50 to
+    /// 400 ms until three quarters of the timeout are over. After that the store is asked only to record that there
+    /// was a response, as for a [larger body](Self::with_max_response_body). A lookup is repeated if it gets no
+    /// reply, and not if it fails. A store that needs more than half of this timeout for a write, such as for a new
+    /// connection, may never store a response.
     #[must_use]
     pub fn with_store_timeout(self, limit: Duration) -> Self {
         self.change(|options| options.store_timeout = limit)

@@ -228,7 +228,8 @@ impl IdempotencyOptions {
         key: &LockKey,
         fingerprint: [u8; 32],
     ) -> Result<Option<Response<LockBody<B>>>, Rejection> {
-        match in_time(self.store_timeout, self.store.get(key)).await {
+        // What answers with an error is not asked again: the client can do that.
+        match retried(self.store_timeout, false, || self.store.get(key)).await {
             Ok(None) => Ok(None),
             Ok(Some(stored)) if stored.fingerprint != fingerprint => {
                 Err(Rejection::new(Reason::IdempotencyKeyReused))
@@ -282,42 +283,61 @@ impl IdempotencyOptions {
 
     /// Stores a response with retries, because a request without a stored response is handled again. A
     /// retry that finds the response of an earlier attempt counts as stored.
+    ///
+    /// A store that has never taken the response, because it is larger than the limit of a database, is asked in
+    /// the last quarter of the time to record that there was one.
     async fn put(
         &self,
         pending: &PendingResponse,
         stored: &StoredResponse,
     ) -> Result<Put, StoreError> {
-        let began = Instant::now();
-        let tries = async {
-            let mut pauses = PAUSES.iter();
-            loop {
-                let (token, retention) = (pending.fencing_token, pending.retention);
-                let put = self.store.put(&pending.key, stored, token, retention);
-                // An attempt without a reply leaves time for the next one, and a slow one can succeed.
-                let left = self.store_timeout.saturating_sub(began.elapsed());
-                let error = match in_time(left / 2, put).await {
-                    Ok(put) => return Ok(put),
-                    Err(error) => error,
-                };
-                let pause = pauses.next().ok_or(error)?;
-                tokio::time::sleep(Duration::from_millis(*pause)).await;
-            }
+        let (token, retention) = (pending.fencing_token, pending.retention);
+        let for_all = self.store_timeout * 3 / 4;
+        let put = || self.store.put(&pending.key, stored, token, retention);
+        let error = match retried(for_all, true, put).await {
+            Ok(put) => return Ok(put),
+            Err(error) => error,
         };
-        in_time(self.store_timeout, tries).await
+        let record = stored.clone().without_body();
+        let put = || self.store.put(&pending.key, &record, token, retention);
+        let recorded = retried(self.store_timeout / 4, true, put).await;
+        recorded.map_err(|_| error)
     }
 }
 
-async fn in_time<T>(
+/// Attempts something until the limit, or also until an error. An attempt gets two thirds of the time that is
+/// left, because the connection that it uses may be dead, and the next one uses another.
+async fn retried<T, F>(
     limit: Duration,
-    work: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let done = tokio::time::timeout(limit, work).await;
-    done.unwrap_or_else(|_| Err(StoreError::new("the store does not answer in time")))
+    also_after_errors: bool,
+    attempt: impl Fn() -> F,
+) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let (began, mut last) = (Instant::now(), None);
+    let attempts = async {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let left = limit.saturating_sub(began.elapsed());
+            match tokio::time::timeout(left * 2 / 3, attempt()).await {
+                Ok(Err(error)) if also_after_errors => last = Some(error),
+                Ok(done) => return done,
+                Err(_) => {}
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    };
+    match tokio::time::timeout(limit, attempts).await {
+        Ok(done) => done,
+        Err(_) => Err(last.unwrap_or_else(|| StoreError::new("the store does not answer in time"))),
+    }
 }
 
-/// Backoff between attempts to store a response, in milliseconds; the client waits for it. There is one
-/// attempt more.
-const PAUSES: [u64; 4] = [50, 100, 200, 400];
+/// Backoff between attempts; the client waits for it.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_millis(400);
 const UNREADABLE: &str = "stored responses cannot be read, requests are rejected";
 const UNWRITTEN: &str = "responses are not stored, repetitions of their requests are handled again";
 

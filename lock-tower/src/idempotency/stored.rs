@@ -87,6 +87,13 @@ impl StoredResponse {
         parsed.ok_or_else(|| StoreError::new("a stored response cannot be read"))
     }
 
+    /// The record that there was a response.
+    pub(super) fn without_body(mut self) -> Self {
+        self.headers.clear();
+        self.body = None;
+        self
+    }
+
     /// The response for a repetition of the request; `None` if the body was not stored.
     pub(super) fn replay(self) -> Option<Response<Bytes>> {
         let mut response = Response::new(self.body?);

@@ -63,6 +63,45 @@ async fn a_store_that_is_away_for_a_moment_is_asked_again() {
     }
 }
 
+/// As one that restarts.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_for_seconds_is_asked_until_it_is_back() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer());
+    scene.store.set(StoreFault::Unwritable);
+    let restart = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        scene.store.set(StoreFault::None);
+    };
+    let (first, ()) = tokio::join!(send(&service, post("a")), restart);
+    assert_eq!((first.status, &first.body[..]), (201, "charge 1"));
+    assert!(send(&service, post("a")).await.is_replayed());
+}
+
+/// As a database with a limit of its own.
+#[tokio::test(start_paused = true)]
+async fn that_there_was_a_response_is_recorded_if_it_is_too_large_for_the_store() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer());
+    scene.store.set(StoreFault::SmallPuts(60));
+    assert_eq!(send(&service, post("a")).await.body, "charge 1");
+    let again = send(&service, post("a")).await;
+    again.assert_refused(409, "idempotency-response-not-kept");
+    assert_eq!(payments.charged(), 1);
+}
+
+/// As one on a connection that a firewall has forgotten.
+#[tokio::test(start_paused = true)]
+async fn a_lookup_without_an_answer_is_repeated_in_time() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer());
+    scene.store.set(StoreFault::SilentLookup);
+    let began = tokio::time::Instant::now();
+    assert_eq!(send(&service, post("a")).await.body, "charge 1");
+    let after = began.elapsed();
+    assert!(after < Duration::from_secs(4), "answered after {after:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_put_without_an_answer_is_repeated_in_time() {
     const TIMEOUT: Duration = Duration::from_secs(2);

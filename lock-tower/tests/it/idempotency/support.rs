@@ -81,8 +81,12 @@ pub(crate) enum StoreFault {
     RefusesPuts,
     /// Does not answer lookups.
     Silent,
+    /// Does not answer one lookup.
+    SilentLookup,
     /// Does not answer one put.
     SilentPut,
+    /// Takes no response of more bytes.
+    SmallPuts(usize),
     /// Puts take this long, and do nothing if they are dropped before.
     SlowPuts(Duration),
     Unreadable,
@@ -107,6 +111,10 @@ impl ResponseStore for Store {
         self.looks.fetch_add(1, Ordering::SeqCst);
         match self.fault() {
             StoreFault::Silent => std::future::pending().await,
+            StoreFault::SilentLookup => {
+                self.set(StoreFault::None);
+                std::future::pending().await
+            }
             StoreFault::Unreadable => Err(StoreError::new("the store is down")),
             _ => self.kept.get(key).await,
         }
@@ -132,6 +140,9 @@ impl ResponseStore for Store {
             StoreFault::SilentPut => {
                 self.set(StoreFault::None);
                 std::future::pending::<()>().await;
+            }
+            StoreFault::SmallPuts(most) if response.to_bytes().len() > most => {
+                return Err(StoreError::new("the packet is too large"));
             }
             StoreFault::SlowPuts(time) => tokio::time::sleep(time).await,
             StoreFault::Unwritable => return Err(StoreError::new("the store is down")),
