@@ -25,7 +25,11 @@ use super::{Idempotency, KeyScope, ResponseStore};
 /// not wait for its locks, and its rejections are not stored.
 ///
 /// Use it for responses that end: a response is read and stored before the client sees any of it. Do not
-/// use it for gRPC calls, which are `POST` requests without a key.
+/// use it for gRPC calls: their status is in trailers, which are not stored. Without a key they pass or are
+/// rejected as any `POST`; with one they get `INTERNAL` (`Misconfigured`).
+///
+/// The inner service gets the request body in one piece, so the type of its body must be `From<Bytes>`: that of
+/// axum is, `hyper::body::Incoming` and the body of tonic are not.
 ///
 /// # Memory
 ///

@@ -212,6 +212,11 @@ impl IdempotencyOptions {
             return Ok(None);
         }
         match idempotency_key(&parts.headers) {
+            // The status of a call is in its trailers, which are not stored.
+            Ok(_) if RequestInfo::of(parts).is_grpc() => {
+                let detail = "a call of gRPC has an Idempotency-Key".to_owned();
+                Err(KeyError::Misconfigured(detail).into())
+            }
             Ok(key) => Ok(Some(join([self.scope.of(parts)?, key]))),
             Err(KeyError::Missing(_)) if self.missing == MissingKey::Pass => Ok(None),
             Err(KeyError::Missing(_)) => Err(Rejection::new(Reason::IdempotencyKeyMissing)),

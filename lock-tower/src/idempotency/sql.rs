@@ -170,7 +170,9 @@ impl SqlResponses {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the statement fails; roll back.
+    /// [`StoreError`] if the statement fails; roll back. Above `READ COMMITTED`, and on MariaDB with
+    /// `innodb_snapshot_isolation`, it also fails if another request was handled at the same time: the transaction
+    /// can be repeated then, and gets [`Put::Refused`].
     ///
     /// # Cancel safety
     ///

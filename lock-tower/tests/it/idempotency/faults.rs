@@ -16,6 +16,19 @@ use tower::{Layer as _, ServiceExt as _, service_fn};
 use super::support::{Handler, Payments, Scene, StoreFault, post};
 use crate::support::{InTime as _, break_lock, send, until};
 
+/// Its status would not be stored, so a repetition could not be read.
+#[tokio::test(start_paused = true)]
+async fn a_call_of_grpc_with_a_key_is_not_handled() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer());
+    let mut call = post("a");
+    let content_type = "application/grpc".parse().expect("a header");
+    call.headers_mut().insert("content-type", content_type);
+    let refused = send(&service, call).await;
+    assert_eq!(refused.header("grpc-status"), Some("13"), "INTERNAL");
+    assert_eq!(payments.charged(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_handled_while_responses_cannot_be_read() {
     const TIMEOUT: Duration = Duration::from_secs(1);
