@@ -58,8 +58,8 @@ impl RedisResponses {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the URL is wrong or has an unknown parameter, or if the server cannot be reached within
-    /// 5 s.
+    /// [`StoreError`] if the URL is wrong or has an unknown parameter, if the server cannot be reached within
+    /// 5 s, or if it is a replica or a node of a Redis Cluster (as far as the user may ask, by `INFO`).
     ///
     /// # Cancel safety
     ///
@@ -83,7 +83,30 @@ impl RedisResponses {
             "with_namespace",
         )?;
         store.connection().await.map_err(unopened)?;
+        store.check_server().await?;
         Ok(store)
+    }
+
+    /// Refuses a server that takes no responses, or not all: every request would be handled again.
+    async fn check_server(&self) -> Result<(), StoreError> {
+        let info: String = match self.ask(&redis::cmd("INFO")).await {
+            Ok(info) => info,
+            Err(error) if error.is_unrecoverable_error() => {
+                let unopened = StoreError::caused_by("the Redis of the responses cannot be opened");
+                return Err(unopened(error));
+            }
+            // A user may not have the right.
+            Err(_) => return Ok(()),
+        };
+        let has = |line: &str| info.lines().any(|other| other == line);
+        if has("role:slave") {
+            return Err(StoreError::new("the Redis of the responses is a replica"));
+        }
+        if has("cluster_enabled:1") {
+            let message = "the Redis of the responses is a node of a cluster";
+            return Err(StoreError::new(message));
+        }
+        Ok(())
     }
 
     /// Stores responses under `polylock:responses:<namespace>:` and the key of the lock, apart from those of

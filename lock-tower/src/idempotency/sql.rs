@@ -15,6 +15,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Database, Pool, SqlSafeStr
 use tokio::sync::Semaphore;
 
 use super::store::{MAX_ATTEMPTS, check_parameters};
+use super::stored::random_id;
 use super::{PendingResponse, Put, ResponseStore, StoreError, StoredResponse};
 
 /// Keeps responses in a table of SQLite, PostgreSQL, MySQL or MariaDB.
@@ -74,7 +75,8 @@ impl SqlResponses {
     /// # Errors
     ///
     /// [`StoreError`] if the URL is wrong, has an unknown parameter, or the feature of its database is off, if
-    /// the database cannot be reached within 5 s, or if the table cannot be created.
+    /// the database cannot be reached within 5 s, if the table cannot be created, or if nothing can be stored there,
+    /// as on a replica.
     ///
     /// # Cancel safety
     ///
@@ -138,9 +140,11 @@ impl SqlResponses {
         let absent =
             StoreError::caused_by("the table of the responses is not there, or has other columns");
         let table = ResponseTable::<C>::open(pool, statements.clone()).await;
+        let table = table.map_err(absent)?;
+        table.try_put().await.map_err(unwritten)?;
         Ok(Self {
             statements,
-            table: Arc::new(table.map_err(absent)?),
+            table: Arc::new(table),
         })
     }
 
@@ -312,6 +316,26 @@ impl<C: SqlConnection> ResponseTable<C> {
             // Several may create it at once, and all but one get this error.
             (Err(error), Err(_)) | (Ok(()), Err(error)) => Err(error),
         }
+    }
+
+    /// Stores a response and takes it back. A replica, or a user without the right, would take none, and every
+    /// request would be handled again.
+    async fn try_put(&self) -> sqlx::Result<()> {
+        let mut checkout = Checkout::<C::Database>::from(&self.pool).await?;
+        let id = random_id();
+        let key = LockKey::new(format!("trial-{id:032x}")).expect("BUG: it is a key");
+        let stored = StoredResponse::new(id, [0; 32], &Response::new(None));
+        let connection: &mut C = checkout.get();
+        connection.execute_all(SqlStr::from_static("BEGIN")).await?;
+        let put = self
+            .statements
+            .put(connection, &key, &stored, None, CONNECT_TIMEOUT);
+        let put = put.await;
+        let undone = connection
+            .execute_all(SqlStr::from_static("ROLLBACK"))
+            .await;
+        checkout.check_in(undone)?;
+        put.map(drop)
     }
 
     fn purge_in_background(&self) {

@@ -201,6 +201,20 @@ mod redis {
         assert_eq!(proxy.connections(), connections + 1);
     }
 
+    /// Each request would be handled again.
+    #[tokio::test]
+    async fn a_redis_that_takes_no_responses_or_not_all_is_refused() {
+        let server = RedisServer::start(RedisOptions::new());
+        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+        let cluster = RedisOptions::new().with_config("cluster-enabled", "yes");
+        let node = RedisServer::start(cluster);
+        for (server, what) in [(server, "a replica"), (node, "a node of a cluster")] {
+            let opened = RedisResponses::connect(&server.url()).await;
+            let refused = opened.expect_err("it is refused").to_string();
+            assert_eq!(refused, format!("the Redis of the responses is {what}"));
+        }
+    }
+
     /// As on staging and in production, which share a server.
     #[tokio::test]
     async fn lock_services_with_different_namespaces_share_no_responses() {
@@ -343,7 +357,8 @@ mod sql {
             .unwrap();
         let dialect = polylock_tower::idempotency::SqlDialect::Postgres;
         let sql = SqlResponses::create_table_sql(dialect, "mine").unwrap();
-        let sql = sql + "; ALTER DATABASE CURRENT_DATABASE_ SET default_transaction_read_only = on";
+        // Nobody may create a table in the first schema.
+        let sql = sql + "; ALTER DATABASE CURRENT_DATABASE_ SET search_path = pg_catalog, public";
         let name = url.rsplit('/').next().unwrap();
         let sql = sql.replace("CURRENT_DATABASE_", name);
         sqlx::Executor::execute(&mut admin, sqlx::raw_sql(sqlx::AssertSqlSafe(sql)))
@@ -361,20 +376,26 @@ mod sql {
     #[tokio::test]
     async fn the_connection_to_a_server_that_refuses_writes_is_replaced() {
         let url = lock_testkit::servers::PostgresServer::shared().database();
-        drop(SqlResponses::connect(&url).await.unwrap());
+        let store = SqlResponses::connect(&url).await.unwrap();
         let mut admin = <sqlx::PgConnection as sqlx::Connection>::connect(&url)
             .await
             .unwrap();
         let name = url.rsplit('/').next().unwrap();
         let mut alter = async |change: &str| {
-            let sql = format!("ALTER DATABASE {name} {change}");
+            let sql = format!(
+                "ALTER DATABASE {name} {change};
+                 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                 WHERE datname = '{name}' AND pid <> pg_backend_pid()"
+            );
             let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
             sqlx::Executor::execute(&mut admin, sql).await.unwrap();
         };
         alter("SET default_transaction_read_only = on").await;
-        let store = SqlResponses::connect(&url).await.unwrap();
         let refused = store.put(&key("a"), &text(1), None, DAY).await;
         assert!(refused.is_err(), "{refused:?}");
+        let opened = SqlResponses::connect(&url).await;
+        let refused = opened.expect_err("each request would be handled again");
+        assert_eq!(refused.to_string(), "a response cannot be written");
         alter("RESET default_transaction_read_only").await;
         let mut again = store.put(&key("a"), &text(1), None, DAY).await;
         if again.is_err() {
