@@ -12,8 +12,12 @@ pub(crate) fn catch_panic<T>(act: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(act)).ok()
 }
 
-/// Awaits `work`; `None` if it panics.
-pub(crate) async fn catch_panic_async<T>(work: impl Future<Output = T>) -> Option<T> {
+/// Awaits `work`; `None` if it panics. For implementors.
+///
+/// # Cancel safety
+///
+/// That of `work`.
+pub async fn catch_panic_async<T>(work: impl Future<Output = T>) -> Option<T> {
     tokio::pin!(work);
     std::future::poll_fn(|cx| match catch_panic(|| work.as_mut().poll(cx)) {
         Some(poll) => poll.map(Some),

@@ -36,8 +36,8 @@ pub(crate) use self::spawn::check_process;
 use self::spawn::own_thread;
 
 pub use self::before::before;
-pub use self::catch_panic::isolated;
-pub(crate) use self::catch_panic::{catch_panic, catch_panic_async};
+pub(crate) use self::catch_panic::catch_panic;
+pub use self::catch_panic::{catch_panic_async, isolated};
 pub use self::clock::{BootClock, Clock, Moment, VirtualClock};
 pub use self::config::{TIMEOUT_RANGE, duration_in_range};
 pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};

@@ -2,6 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use polylock_core::engine::catch_panic_async;
+
 use super::driver::{ConnectionSlot, DriverOptions};
 use super::socket::{Duplicate, SocketWatch};
 use super::sql::Sql;
@@ -24,10 +26,13 @@ pub(crate) struct ServerConnection {
 impl ServerConnection {
     pub(crate) async fn open(target: &Arc<ConnectTarget>) -> Result<Self, DbError> {
         let options = target.options().await?;
-        let opened = match target.reserved.get() {
-            Some(reserved) => Arc::clone(reserved).open(options).await,
-            None => dial(options).await,
+        let open = async {
+            match target.reserved.get() {
+                Some(reserved) => Arc::clone(reserved).open(options).await,
+                None => dial(options).await,
+            }
         };
+        let opened = understood(open).await;
         let place = opened.map_err(|db_error| target.unreachable(db_error))?;
         Ok(Self {
             socket: None,
@@ -45,7 +50,7 @@ impl ServerConnection {
     pub(crate) async fn settle(&mut self, timeout: Duration) -> Result<(), DbError> {
         match self.target.is_pooled() {
             true => Ok(()),
-            false => self.place.raw().settle(timeout).await,
+            false => understood(self.place.raw().settle(timeout)).await,
         }
     }
 
@@ -60,9 +65,10 @@ impl ServerConnection {
         values: &[SqlValue],
     ) -> Result<QueryResult, DbError> {
         let raw = self.place.raw();
-        let answer = if !sql.is_prepared || self.target.is_pooled() {
-            raw.message(sql, values).await
-        } else {
+        let answer = async {
+            if !sql.is_prepared || self.target.is_pooled() {
+                return raw.message(sql, values).await;
+            }
             match raw.statement(sql, values).await {
                 Err(db_error) if db_error.class == ErrorClass::Unprepared => {
                     tracing::warn!(
@@ -74,8 +80,19 @@ impl ServerConnection {
                 answer => answer,
             }
         };
-        answer.map_err(|db_error| self.target.missing_right(db_error))
+        understood(answer)
+            .await
+            .map_err(|db_error| self.target.missing_right(db_error))
     }
+}
+
+/// The client of a database panics at some malformed messages. That is an error of the connection: the holders of its
+/// locks are told before it is closed.
+async fn understood<T>(work: impl Future<Output = Result<T, DbError>>) -> Result<T, DbError> {
+    catch_panic_async(work).await.unwrap_or_else(|| {
+        let message = "a message that is not understood".to_owned();
+        Err(DbError::of_client(sqlx::Error::Protocol(message)))
+    })
 }
 
 async fn dial(options: DriverOptions) -> Result<Box<dyn ConnectionSlot>, DbError> {

@@ -1,5 +1,6 @@
 //! Servers that refuse: an error, and never a lock or contention.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,8 @@ use polylock_core::{DistributedLock, Error, ErrorKind, Wait};
 use polylock_sql::SqlLock;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
 
 use crate::server::support::{
     Forwarder, Mode, Site, assert_free, ms, request, take_and_release, until,
@@ -167,6 +170,30 @@ async fn a_full_mariadb_is_unavailable() {
     let server = Arc::new(MariaDbServer::start(options));
     let sites = [Mode::Row, Mode::Lease].map(|mode| Site::mariadb(&server, mode));
     a_full_server_is_unavailable::<sqlx::MySqlConnection>(sites).await;
+}
+
+/// The client of the database panics at a message that is shorter than its own length.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_database_is_an_error_and_no_panic() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.expect("it listens");
+            client.readable().await.expect("a startup message");
+            let written = client.write_all(b"R\0\0\0\0").await;
+            written.expect("it reads");
+        }
+    });
+    let url = format!("postgres://test@127.0.0.1:{port}/test?timeout=5s");
+    let began = Instant::now();
+    let error = SqlLock::open(&url).await.expect_err("it is no database");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    let expected = format!("cannot connect to 127.0.0.1:{port}");
+    assert!(error.to_string().contains(&expected), "{error}");
+    assert!(format!("{error:?}").contains("not understood"), "{error:?}");
+    assert!(began.elapsed() < Duration::from_secs(4), "it waits");
+    server.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
