@@ -311,7 +311,8 @@ impl CoordinationObserver for SuspendsTheElected {
             let has_started = || election.started_leading().now_or_never().is_some();
             let before = has_started();
             self.clock.suspend(TTL);
-            self.started.set([before, has_started()]).unwrap();
+            let started = self.started.set([before, has_started()]);
+            started.expect("it is elected once");
         }
     }
 }
@@ -324,7 +325,8 @@ async fn a_term_whose_lease_has_ended_does_not_start() {
         election: OnceLock::new(),
         started: OnceLock::new(),
     });
-    let here = election(Memory::with_engine(engine), "a").observer(suspends.clone());
+    let observer = Arc::<SuspendsTheElected>::clone(&suspends);
+    let here = election(Memory::with_engine(engine), "a").observer(observer);
     suspends.election.set(here.clone()).unwrap();
     let leadership = here.campaign().await.unwrap();
     assert_eq!(suspends.started.get(), Some(&[true, false]));

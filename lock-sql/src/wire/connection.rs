@@ -32,7 +32,7 @@ impl ServerConnection {
                 None => dial(options).await,
             }
         };
-        let opened = understood(open).await;
+        let opened = understood(Box::pin(open)).await;
         let place = opened.map_err(|db_error| target.unreachable(db_error))?;
         Ok(Self {
             socket: None,

@@ -315,10 +315,11 @@ impl IdempotencyOptions {
 async fn retried<T, F>(
     limit: Duration,
     also_after_errors: bool,
-    attempt: impl Fn() -> F,
+    attempt: impl Fn() -> F + Send + Sync,
 ) -> Result<T, StoreError>
 where
-    F: Future<Output = Result<T, StoreError>>,
+    T: Send,
+    F: Future<Output = Result<T, StoreError>> + Send,
 {
     let (began, mut last) = (Instant::now(), None);
     let attempts = async {
