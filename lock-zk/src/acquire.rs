@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher, SessionState, Stat};
 
 use crate::error::{RETRY_BACKOFF, ZkFailure};
-use crate::lease::{KnownNode, ZkNode, ZooKeeperLease};
+use crate::lease::{FoundNode, KnownNode, ZkNode, ZooKeeperLease};
 use crate::lock::ZkClient;
 use crate::recipe::names::ZkContender;
 use crate::recipe::sequence::{contenders_in_order, created, order_by_creation};
@@ -114,8 +114,8 @@ impl ZkAttempt<'_> {
         let (client, lease) = (&self.lease.session.client, self.lease);
         let options = CreateMode::EphemeralSequential.with_acls(lease.config.acls());
         let stem = lease.directory.child(&lease.stem);
+        self.mark_sent(false);
         loop {
-            lease.set_node(KnownNode::Unknown);
             let sent = self.client.engine.now();
             // Both are sent here, in this order.
             let created = client.create(&stem, &lease.data, &options);
@@ -146,8 +146,8 @@ impl ZkAttempt<'_> {
                 Err(error) => {
                     self.pause_if_ambiguous(error.into()).await?;
                     match self.retried(until, || lease.find()).await? {
-                        Some(node) => node,
-                        None => continue,
+                        FoundNode::At(node) => node,
+                        FoundNode::Missing { .. } => continue,
                     }
                 }
             };
@@ -161,17 +161,30 @@ impl ZkAttempt<'_> {
         }
     }
 
+    /// From here on the node may exist. A release that does not find it deletes a directory that may be new.
+    fn mark_sent(&self, is_directory_new: bool) {
+        self.lease.set_node(KnownNode::Unknown { is_directory_new });
+    }
+
+    /// Creates the directory, unless another contender has.
     async fn make_directory(&self, until: Instant) -> Result<(), ZkAttemptError> {
         let (client, config) = (&self.lease.session.client, &self.client.sessions.config);
         let path = self.lease.directory.path();
+        self.mark_sent(true);
+        let mut is_sent = false;
         loop {
             match self
                 .until(until, make_directory(client, path, config))
                 .await?
             {
-                Ok(()) => return Ok(()),
+                Ok(is_new) => {
+                    // An earlier request without a reply may have created it.
+                    self.mark_sent(is_new || is_sent);
+                    return Ok(());
+                }
                 Err(failure) => self.pause_if_ambiguous(failure).await?,
             }
+            is_sent = true;
         }
     }
 

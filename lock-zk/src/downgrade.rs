@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use zookeeper_client::{CreateMode, Error as ClientError, MultiWriteError};
 
 use crate::error::{RETRY_BACKOFF, ZkFailure};
-use crate::lease::{KnownNode, ZkNode, ZooKeeperLease, find};
+use crate::lease::{FoundNode, KnownNode, ZkNode, ZooKeeperLease, find};
 
 impl ZooKeeperLease {
     /// Replaces the exclusive contender with a shared one in one transaction. A waiter that watches the old
@@ -28,7 +28,9 @@ impl ZooKeeperLease {
         let (before, path) = (self.path(node), self.directory.child(&contender.name));
         // The end of the old node is reported before the answer.
         self.session.begin_move(self.id, path.clone());
-        self.set_node(KnownNode::Unknown);
+        self.set_node(KnownNode::Unknown {
+            is_directory_new: false,
+        });
         let moving = Moving {
             lease: self,
             before: &before,
@@ -144,11 +146,11 @@ impl Drop for Moving<'_> {
             // Continues after the end of the session here, because the server may keep it.
             while let Some(session) = session.upgrade() {
                 match find(&session, &directory, &stems).await {
-                    Ok(Some(node)) => {
+                    Ok(FoundNode::At(node)) => {
                         let path = directory.child(&node.contender.name);
                         return session.end_move(id, path, &is_deleted_in_background);
                     }
-                    Ok(None) => return session.node_gone(id, &path),
+                    Ok(FoundNode::Missing { .. }) => return session.node_gone(id, &path),
                     // The end of the session is reported by itself.
                     Err(failure) if failure.is_over() => return,
                     Err(failure) if failure.is_retryable() => {}

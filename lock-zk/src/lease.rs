@@ -10,7 +10,7 @@ use polylock_core::{
     Mode, Released, Result,
 };
 use tokio::time::sleep;
-use zookeeper_client::Error as ClientError;
+use zookeeper_client::{Error as ClientError, Stat};
 
 use crate::config::{Compat, ZooKeeperConfig};
 use crate::error::{RETRY_BACKOFF, ZkFailure};
@@ -66,9 +66,9 @@ impl ZooKeeperLease {
     }
 
     /// Looks for the node, as the ensemble has it now; notes what is found.
-    pub(crate) async fn find(&self) -> Result<Option<ZkNode>, ZkFailure> {
+    pub(crate) async fn find(&self) -> Result<FoundNode, ZkFailure> {
         let found = find(&self.session, &self.directory, &self.stems()).await?;
-        if let Some(node) = &found {
+        if let FoundNode::At(node) = &found {
             self.set_node(KnownNode::At(node.clone()));
         }
         Ok(found)
@@ -108,7 +108,7 @@ impl ZooKeeperLease {
     fn node(&self) -> Option<ZkNode> {
         match self.known_node() {
             KnownNode::At(node) => Some(node),
-            KnownNode::Gone | KnownNode::Never | KnownNode::Unknown => None,
+            KnownNode::Gone | KnownNode::Never | KnownNode::Unknown { .. } => None,
         }
     }
 
@@ -147,9 +147,14 @@ impl ZooKeeperLease {
             let node = match self.known_node() {
                 KnownNode::Gone | KnownNode::Never => return Ok(Released::AlreadyLost),
                 KnownNode::At(node) => node,
-                KnownNode::Unknown => match self.find().await {
-                    Ok(Some(node)) => node,
-                    Ok(None) => return self.found_gone(),
+                KnownNode::Unknown { is_directory_new } => match self.find().await {
+                    Ok(FoundNode::At(node)) => node,
+                    Ok(FoundNode::Missing { directory }) => {
+                        if is_directory_new && let Some(directory) = directory {
+                            self.delete_unused(&directory).await;
+                        }
+                        return self.found_gone();
+                    }
                     Err(failure) if failure.is_over() => return self.found_over(),
                     Err(failure) if failure.is_ambiguous() => {
                         sleep(RETRY_BACKOFF).await;
@@ -207,9 +212,9 @@ impl Lease for ZooKeeperLease {
         let search = Arc::clone(&self.search).lock_owned().await;
         let node = match self.known_node() {
             KnownNode::At(node) => node,
-            KnownNode::Unknown => match self.find().await {
-                Ok(Some(node)) => node,
-                Ok(None) => return Err(Error::lost(LostReason::Broken)),
+            KnownNode::Unknown { .. } => match self.find().await {
+                Ok(FoundNode::At(node)) => node,
+                Ok(FoundNode::Missing { .. }) => return Err(Error::lost(LostReason::Broken)),
                 // This says nothing of the earlier one.
                 Err(failure) => return Err(Error::from(failure).with_unknown_outcome()),
             },
@@ -248,12 +253,31 @@ impl Lease for ZooKeeperLease {
 }
 
 impl ZooKeeperLease {
-    /// Deletes the directory if it is empty, so that the numbers of the next one begin at 0 again.
+    /// Whether the directory must stay: a kazoo `Lock` ensures its directory once, and fails if it is gone later.
+    fn keeps_directory(&self) -> bool {
+        self.config.compat == Compat::Kazoo
+    }
+
+    /// Deletes the directory that this contender has made, unless another contender has used it. ZooKeeper removes
+    /// only directories that had a child.
     ///
-    /// With kazoo's names the directory and its order of creation stay: a kazoo `Lock` ensures its
-    /// directory once, and fails if it is gone later.
+    /// The server refuses if the directory has a child by then. A contender that comes later makes another
+    /// directory. One request without a retry: no lock depends on it.
+    async fn delete_unused(&self, directory: &Stat) {
+        if self.keeps_directory() || !is_unused(directory) {
+            return;
+        }
+        let path = self.directory.path();
+        let deleted = self.session.client.delete(path, Some(FIRST_VERSION)).await;
+        if let Err(error) = deleted {
+            tracing::debug!(directory = %self.directory, %error, "an unused directory may stay");
+        }
+    }
+
+    /// Deletes the directory if it is empty, so that the numbers of the next one begin at 0 again. One that must
+    /// stay keeps its order of creation.
     async fn begin_anew(&self, node: &ZkNode) {
-        if self.config.compat == Compat::Kazoo {
+        if self.keeps_directory() {
             return;
         }
         let deleted = self
@@ -287,7 +311,10 @@ pub(crate) enum KnownNode {
     /// Nothing was sent that could have created one.
     Never,
     /// It may be there, under a name that begins with one of the stems.
-    Unknown,
+    Unknown {
+        /// The contender has made the directory for it, or may have.
+        is_directory_new: bool,
+    },
     /// It was there under this name.
     At(ZkNode),
     /// It has ended, and a release has reported an unknown outcome. Another release has nothing to delete.
@@ -302,6 +329,26 @@ pub(crate) struct ZkNode {
     pub(crate) czxid: i64,
 }
 
+/// What a search for the node of a contender has found.
+pub(crate) enum FoundNode {
+    At(ZkNode),
+    Missing {
+        /// `None` if it is missing as well.
+        directory: Option<Stat>,
+    },
+}
+
+/// Whether this is a directory as contenders make them, without a contender so far. Another program may have made
+/// a node in its place.
+fn is_unused(directory: &Stat) -> bool {
+    let is_ephemeral = directory.ephemeral_owner != 0;
+    let is_written = directory.version != FIRST_VERSION || directory.data_length > 0;
+    directory.cversion == 0 && !is_ephemeral && !is_written
+}
+
+/// The version of data that was never changed.
+const FIRST_VERSION: i32 = 0;
+
 /// Looks for the node of a contender, whose name begins with one of the stems, as the ensemble has it
 /// now.
 ///
@@ -312,29 +359,32 @@ pub(crate) async fn find(
     session: &ZkSession,
     directory: &Directory,
     stems: &[String],
-) -> Result<Option<ZkNode>, ZkFailure> {
+) -> Result<FoundNode, ZkFailure> {
     let client = &session.client;
     // A request leaves when it is made: the list is made after the write.
-    let listed = async { client.list_children(directory.path()).await };
+    let listed = async { client.get_children(directory.path()).await };
     let (written, listed) = join!(session.prove(), listed);
     match written {
         // The root is gone with all nodes; a majority has agreed to that answer as well.
         Ok(()) | Err(ClientError::NoNode) => {}
         Err(error) => return Err(error.into()),
     }
-    let names = match listed {
-        Err(ClientError::NoNode) => return Ok(None),
+    let (names, stat) = match listed {
+        Err(ClientError::NoNode) => return Ok(FoundNode::Missing { directory: None }),
         listed => listed?,
+    };
+    let missing = FoundNode::Missing {
+        directory: Some(stat),
     };
     let is_it = |name: &&String| stems.iter().any(|stem| name.starts_with(stem));
     let Some(name) = names.iter().find(is_it) else {
-        return Ok(None);
+        return Ok(missing);
     };
     let contender = ZkContender::parse(name);
     let contender = contender.ok_or_else(|| ZkFailure::Misnamed(name.clone()))?;
     let path = directory.child(name);
     let Some(stat) = client.check_stat(&path).await? else {
-        return Ok(None);
+        return Ok(missing);
     };
     if !session.owns(&stat) {
         // The client has another session than it knows of; nothing can be said of this one. The other
@@ -344,5 +394,5 @@ pub(crate) async fn find(
         return Err(ClientError::SessionExpired.into());
     }
     let czxid = stat.czxid;
-    Ok(Some(ZkNode { contender, czxid }))
+    Ok(FoundNode::At(ZkNode { contender, czxid }))
 }

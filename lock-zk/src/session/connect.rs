@@ -215,12 +215,12 @@ pub(crate) async fn make_root(rooted: &Client, config: &ZooKeeperConfig) -> Resu
 }
 
 /// Creates a directory below the root, which ZooKeeper removes after a while without use; except for
-/// kazoo, which ensures it once and fails if it is gone later.
+/// kazoo, which ensures it once and fails if it is gone later. False if it was there before.
 pub(crate) async fn make_directory(
     rooted: &Client,
     path: &str,
     config: &ZooKeeperConfig,
-) -> Result<(), ZkFailure> {
+) -> Result<bool, ZkFailure> {
     let mode = match config.compat {
         Compat::Kazoo => CreateMode::Persistent,
         _ => CreateMode::Container,
@@ -228,7 +228,8 @@ pub(crate) async fn make_directory(
     loop {
         let options = mode.with_acls(config.acls());
         match rooted.create(path, &[], &options).await {
-            Ok(_) | Err(ClientError::NodeExists) => return Ok(()),
+            Ok(_) => return Ok(true),
+            Err(ClientError::NodeExists) => return Ok(false),
             Err(ClientError::NoNode) => make_root(rooted, config).await?,
             Err(error) => return Err(error.into()),
         }
