@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lock_testkit::proxy::{Command, Fate};
-use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
+use lock_testkit::servers::ZooKeeperServer;
 use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode, Wait};
 use polylock_zk::ZooKeeper;
 use tokio::task::{JoinHandle, JoinSet};
@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{
-    Place, SOON, assert_error, attempt, granted, loss, ms, permits, release_clean, request, seen,
-    take, token, until, within,
+    Place, SOON, assert_error, attempt, granted, loss, ms, permits, quick_containers,
+    release_clean, request, seen, take, token, until, within,
 };
 
 /// Deletes these paths in one transaction.
@@ -156,9 +156,7 @@ async fn directories_are_containers_and_contenders_are_ephemeral() {
 
 #[tokio::test]
 async fn directories_that_the_server_removes_at_once_are_made_again() {
-    let often = ("znode.container.checkIntervalMs", "20");
-    let options = ZooKeeperOptions::new().with_property(often.0, often.1);
-    let server = ZooKeeperServer::start(options);
+    let server = ZooKeeperServer::start(quick_containers());
     let place = Place::of(&server).await;
     let clients = [place.patient().await, place.client().await];
     let mut last = 0;

@@ -7,6 +7,7 @@ mod checks;
 mod clocks;
 mod conformance;
 mod connector;
+mod containers;
 mod cost;
 mod directory;
 mod ensemble;

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) use lock_testkit::locks::{
     admin, assert_error, granted, key, ms, permits, release as release_clean, token, until, waiting,
 };
-use lock_testkit::servers::ZooKeeperServer;
+use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 use polylock_core::admin::LockInfo;
 use polylock_core::layers::LocalQueue;
 use polylock_core::{
@@ -75,6 +75,12 @@ pub(crate) fn without_root() -> (String, ZooKeeperConfig) {
 pub(crate) async fn open(config: ZooKeeperConfig) -> Arc<ZooKeeper> {
     let locks = ZooKeeper::connect(config).await;
     Arc::new(locks.expect("it connects"))
+}
+
+/// A server that removes a directory soon after its last contender has left, and in 20 ms at most.
+pub(crate) fn quick_containers() -> ZooKeeperOptions {
+    let often = ("znode.container.checkIntervalMs", "20");
+    ZooKeeperOptions::new().with_property(often.0, often.1)
 }
 
 /// Asserts what a connection fails with.
