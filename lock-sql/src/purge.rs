@@ -3,12 +3,10 @@
 #[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod tests;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::LockKey;
-use polylock_core::engine::{Engine, Moment};
+use polylock_core::engine::Engine;
 
 use crate::config::{ServerKind, SqlConfig};
 use crate::database::codec::whole_micros;
@@ -19,31 +17,43 @@ use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::wire::{ErrorClass, Sql, SqlValue};
 
-/// The statements that find and delete unused rows, for each [`RowKind`].
+/// The statements that find and delete unused rows. Arrays are indexed by [`RowKind`].
 pub(crate) struct PurgeTexts {
-    /// Read [`PURGE_ROWS`] rows after a key.
+    /// Reads the clock and the [`Progress`].
+    pub(crate) read: Arc<Sql>,
+    /// Reads the next [`PURGE_ROWS`] rows of each kind, and locks none.
     ///
-    /// - Leases: arguments key and retention; columns key, whether the lease has been free for the
-    ///   retention ([`IS_IDLE`]), its last token, and its version.
-    /// - Rows of `mode=row` and of transactions: arguments key and retention; columns key, and whether the
-    ///   row was created before the retention. A row does not show when it was last locked.
-    /// - Records: argument key; columns key, and whether the record has ended.
-    pub(crate) scan: [Arc<Sql>; 3],
-    /// Raises the min token of later leases.
-    pub(crate) raise: Arc<Sql>,
+    /// Arguments: for each kind the key after which it begins, then the retention of leases and that of
+    /// row locks. Columns: the kind, the key, whether the row is unused, and of leases the last token and
+    /// the version.
+    ///
+    /// - Leases are unused if they have been free for the retention ([`IS_IDLE`]).
+    /// - Rows of `mode=row` and of transactions are unused if they were created before the retention. A
+    ///   row does not show when it was last locked.
+    /// - Records are unused if they have ended.
+    pub(crate) scan: Arc<Sql>,
     /// Delete unused rows, if they are still unused.
     ///
-    /// - Leases: arguments key, retention, floor and the version from the scan. The statement waits for
-    ///   rows that are locked.
+    /// - Leases: arguments key, retention, the largest token and the version from the scan. The statement
+    ///   waits for rows that are locked.
     /// - Rows of `mode=row` and of transactions: arguments key and retention. The statement skips locked
     ///   rows.
     /// - Records: argument key. The statement waits for rows that are locked.
     pub(crate) delete: [Many; 3],
+    /// Stores the [`Progress`], unless another client has begun a period since it was read.
+    pub(crate) store: Arc<Sql>,
 }
 
-/// The text of [`PurgeTexts::raise`], the same for all servers.
-pub(crate) const RAISE: &str = "
-UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND lock_key = ''";
+/// The text of [`PurgeTexts::read`], the same for all servers.
+pub(crate) const READ: &str = "
+SELECT %now%, last_token, wanted_until, claimed_until, permits, acquired_at, changed_at, broken_id
+FROM %table% WHERE kind = 0 AND lock_key = ''";
+
+/// The text of [`PurgeTexts::store`], the same for all servers.
+pub(crate) const STORE: &str = "
+UPDATE %table% SET last_token = GREATEST(last_token, {2}), wanted_until = {2}, claimed_until = {3},
+    permits = {4}, acquired_at = {5}, changed_at = {6}, broken_id = {7}
+WHERE kind = 0 AND lock_key = '' AND acquired_at = {1}";
 
 /// Whether the first row of a lease is unused, for [`PurgeTexts::scan`] on all servers.
 ///
@@ -51,7 +61,7 @@ UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND loc
 /// read them again, but requires the version of the scan: each statement that adds or renews a shared
 /// holder changes the version of the first row in the same transaction.
 pub(crate) const IS_IDLE: &str = "
-%unheld% AND l.changed_at <= %moment% - {2} AND (l.sharers = 0 OR (
+%unheld% AND l.changed_at <= %moment% - {4} AND (l.sharers = 0 OR (
     SELECT count(*) FROM %table% s
     WHERE s.kind = 1 AND s.lock_key = l.lock_key AND s.slot > 0
         AND s.id IS NOT NULL AND s.expires_at > %moment%) = 0)";
@@ -67,10 +77,9 @@ enum RowKind {
 /// Each time this process has added so many rows, it checks [`PURGE_ROWS`] of each kind: the whole table
 /// is checked while it grows by an eighth, and no index has to mark idle rows.
 ///
-/// No token is drawn twice. The largest token of the leases to be deleted is first stored as the min for
-/// all later leases. The rows are deleted once every statement that may have missed that has ended. The
-/// tokens of row locks come from elsewhere. The row of a fence stays, because a smaller token may arrive
-/// at any later time.
+/// What a round leaves to later ones is in the table, as [`Progress`]: the next process continues where
+/// this one ends. The tokens of row locks come from elsewhere. The row of a fence stays, because a smaller
+/// token may arrive at any later time.
 pub(crate) struct Purge {
     engine: Engine,
     texts: PurgeTexts,
@@ -85,21 +94,124 @@ struct PurgeState {
     grown: u32,
     /// Whether a round is running, or no further round is allowed.
     is_busy: bool,
-    /// The last key of each [`RowKind`] that was looked at.
+    /// As [`Progress::passed`], of the last round of this process.
+    passed: Option<[Vec<u8>; 3]>,
+}
+
+/// The progress of all clients, in the row of kind 0. Times and tokens are in microseconds by the clock
+/// of the server.
+///
+/// # No token is drawn twice
+///
+/// A lease draws a token above the last one of its row. Without a row, the statement that inserts the row
+/// reads `last_token` of the row of kind 0, the min token of all new leases. So before a lease is deleted,
+/// that min is raised to its last token or above, and then all statements must end that may have read the
+/// former min. No statement takes 90 s.
+///
+/// No column counts time but the clock of the server, which may be set. So that time is counted in
+/// [`PERIODS`] parts. The first one begins when a client has read the raised min, so it is committed. A
+/// period ends when the clock has moved on by [`PERIOD`] since its beginning. The next one begins at the
+/// time that was read then. A clock that is set forward ends only one period early, and the other three
+/// are the 90 s. A clock that is set back begins the period again.
+///
+/// If the clock is set forward more often within these two minutes, a token still repeats only if three
+/// things come together. A statement that inserts the row began before the min was raised and runs until
+/// after the deletion. It inserts the row of just that key. And the clock is behind the last token of the
+/// deleted lease, although that lease was idle for the retention: each draw is at least the clock.
+///
+/// While a raise settles, no other one begins. It covers all leases that are idle by then and not only
+/// those that a round has found, so each round deletes what it finds.
+///
+/// Earlier versions raise the min too, and know none of the other columns. Those are 0 or null in a table
+/// that no later version has used.
+#[derive(Clone, Debug, Default)]
+struct Progress {
+    /// When it was read.
+    now: i64,
+    /// `last_token`: the min token of new leases.
+    floor: i64,
+    /// `wanted_until`: what the min was last raised to.
+    raised: i64,
+    /// `claimed_until`: what it was raised to before. Leases up to this token may be deleted.
+    settled: i64,
+    /// `permits`: how many periods have begun since the raise was committed.
+    periods: i64,
+    /// `acquired_at`: when the current period began.
+    began: i64,
+    /// `changed_at`: when it was stored.
+    stored: i64,
+    /// `broken_id`, which accepts any bytes: the last key of each kind that was looked at, separated by
+    /// zero bytes. A key is empty at the end of the table. Clients that overwrite the keys of others look
+    /// at some rows again, or leave some to the next pass.
     passed: [Vec<u8>; 3],
-    doomed: VecDeque<PendingDelete>,
 }
 
-/// Leases to be deleted, if they are still idle then.
-struct PendingDelete {
-    rows: Vec<IdleRow>,
-    /// The min token of all later leases.
-    floor: u64,
-    since: Moment,
+impl Progress {
+    fn of(row: &[SqlValue]) -> Self {
+        let number = |at: usize| row.get(at).and_then(SqlValue::int).unwrap_or_default();
+        let keys = row.get(7).and_then(SqlValue::bytes).unwrap_or_default();
+        let keys: Vec<_> = keys.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+        Self {
+            now: number(0),
+            floor: number(1),
+            raised: number(2),
+            settled: number(3),
+            periods: number(4),
+            began: number(5),
+            stored: number(6),
+            passed: keys.try_into().unwrap_or_default(),
+        }
+    }
+
+    /// Begins a period if it is time. After the last one, raises the min to `floor` or more.
+    fn advance(&mut self, floor: i64) {
+        if self.is_within(PERIOD, self.began) {
+            return;
+        }
+        if self.began <= self.now {
+            self.periods += 1;
+        }
+        if self.periods > PERIODS {
+            self.settled = self.raised;
+            self.raised = self.floor.max(floor);
+            self.periods = 0;
+        }
+        self.began = self.now;
+    }
+
+    /// Whether less than `time` has passed since `moment`, and the clock was not set back.
+    fn is_within(&self, time: Duration, moment: i64) -> bool {
+        (moment..moment.saturating_add(micros(time))).contains(&self.now)
+    }
+
+    /// The arguments of [`STORE`].
+    fn values(self, read: &Self) -> Vec<SqlValue> {
+        let numbers = [
+            read.began,
+            self.raised,
+            self.settled,
+            self.periods,
+            self.began,
+            self.now,
+        ];
+        let keys = SqlValue::from(self.passed.join(&0));
+        numbers
+            .map(SqlValue::from)
+            .into_iter()
+            .chain([keys])
+            .collect()
+    }
 }
 
-/// A row that was idle at the scan.
-struct IdleRow {
+/// The next rows of the table.
+struct Scan {
+    /// The unused ones of each kind.
+    unused: [Vec<UnusedRow>; 3],
+    passed: [Vec<u8>; 3],
+    has_leases: bool,
+}
+
+struct UnusedRow {
     key: Vec<u8>,
     /// Of leases only, as is the version.
     last_token: i64,
@@ -127,8 +239,8 @@ impl Purge {
         })
     }
 
-    /// The table has, or may have, a new row of this key.
-    pub(crate) fn grown(self: &Arc<Self>, key: &LockKey) {
+    /// The table has, or may have, a new row.
+    pub(crate) fn grown(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
             state.grown += 1;
@@ -137,128 +249,121 @@ impl Purge {
             }
             state.grown = 0;
             state.is_busy = true;
-            // Processes that add one row each begin at the first key, from which numbers and dates have
-            // grown, or anywhere.
-            let is_at_the_start = state.passed.iter().all(Vec::is_empty);
-            if is_at_the_start && self.engine.lease_id().as_bytes()[0] % 2 == 1 {
-                state.passed = [(); 3].map(|()| key.as_bytes().to_vec());
-            }
         }
         let purge = Arc::clone(self);
         self.engine.spawn(async move {
-            let done = purge.round().await;
+            let done = purge.round(purge.retention.max(MIN_ROW_AGE)).await;
             let denied = done.is_err_and(|failure| is_denied(&failure));
             purge.state.lock().is_busy = denied;
         });
     }
 
-    async fn round(&self) -> Result<(), SqlFailure> {
-        let now = self.engine.now();
-        let is_settled = |first: &mut PendingDelete| now.since(first.since) >= SETTLED;
-        let due = self.state.lock().doomed.pop_front_if(is_settled);
-        if let Some(doomed) = due {
-            self.delete_leases(doomed).await?;
-        }
-        if self.state.lock().doomed.len() < MAX_PENDING_DELETES {
-            self.doom_leases().await?;
-        }
-        let row_age = self.retention.max(MIN_ROW_AGE);
-        self.delete_unused(RowKind::Rows, Some(row_age)).await?;
-        self.delete_unused(RowKind::Records, None).await
-    }
-
-    /// Selects idle leases, and prevents their tokens from being drawn again.
-    async fn doom_leases(&self) -> Result<(), SqlFailure> {
-        let (rows, passed) = self.scan(RowKind::Leases, Some(self.retention)).await?;
-        let floor = rows.iter().map(|row| row.last_token).max();
-        if let Some(floor) = floor {
-            let values = vec![SqlValue::from(floor)];
-            let raised = self.pool.run(&self.texts.raise, values).await?;
-            // Without the row that stores the min token, nothing may be deleted.
-            if raised.affected > 0 {
-                self.state.lock().doomed.push_back(PendingDelete {
-                    rows,
-                    floor: u64::try_from(floor).unwrap_or_default(),
-                    since: self.engine.now(),
-                });
-            }
-        }
-        self.state.lock().passed[RowKind::Leases as usize] = passed;
-        Ok(())
-    }
-
-    async fn delete_leases(&self, doomed: PendingDelete) -> Result<(), SqlFailure> {
-        let retention = whole_micros(self.retention);
-        let values = |row: IdleRow| {
-            vec![
-                SqlValue::from(row.key),
-                SqlValue::from(retention),
-                SqlValue::from(doomed.floor),
-                SqlValue::from(row.version),
-            ]
-        };
-        let rows: Vec<_> = doomed.rows.into_iter().map(values).collect();
-        let (sql, values) = self.texts.delete[RowKind::Leases as usize].with(&rows);
-        let deleted = self.pool.run(&sql, values).await?;
-        tracing::debug!(rows = deleted.affected, "unused rows of leases are deleted");
-        Ok(())
-    }
-
-    /// Deletes the next unused rows of a kind. Rows of row locks are deleted if they were created longer ago
-    /// than `retention` and no transaction has locked them.
+    /// Deletes the unused ones of the next rows. Those of row locks are deleted if they were created
+    /// longer ago than `row_age` and no transaction has locked them.
     ///
     /// A holder keeps its row locked, so it is not deleted. A waiter whose row is deleted before its
     /// grant finds none, and creates it again. A request without a wait that meets the deletion is
     /// refused, because it cannot tell the deletion from another holder. This can happen once in
-    /// `retention` for a key, for the time of one statement.
-    async fn delete_unused(
-        &self,
-        kind: RowKind,
-        retention: Option<Duration>,
-    ) -> Result<(), SqlFailure> {
-        let (rows, passed) = self.scan(kind, retention).await?;
-        if !rows.is_empty() {
-            let values = |row: IdleRow| {
-                let retention = retention.map(|retention| SqlValue::from(whole_micros(retention)));
-                let key = SqlValue::from(row.key);
-                [key].into_iter().chain(retention).collect()
-            };
-            let rows: Vec<Vec<SqlValue>> = rows.into_iter().map(values).collect();
-            let (sql, values) = self.texts.delete[kind as usize].with(&rows);
-            self.pool.run(&sql, values).await?;
+    /// `row_age` for a key, for the time of one statement.
+    async fn round(&self, row_age: Duration) -> Result<(), SqlFailure> {
+        let read = self.pool.run(&self.texts.read, Vec::new()).await?.rows;
+        let read = read.first().map(|row| Progress::of(row));
+        // Without the row that stores the min token, no lease may be deleted.
+        let read = read.unwrap_or_default();
+        let passed = self.state.lock().passed.clone();
+        let scan = self
+            .scan(passed.as_ref().unwrap_or(&read.passed), row_age)
+            .await?;
+        let [leases, rows, records] = &scan.unused;
+        self.delete_leases(leases, read.settled).await?;
+        let aged = |row: &UnusedRow| vec![row.key(), SqlValue::from(whole_micros(row_age))];
+        self.delete(RowKind::Rows, rows.iter().map(aged)).await?;
+        let record = |row: &UnusedRow| vec![row.key()];
+        self.delete(RowKind::Records, records.iter().map(record))
+            .await?;
+        self.state.lock().passed = Some(scan.passed.clone());
+
+        let mut next = read.clone();
+        if scan.has_leases {
+            // An idle lease has changed before that, and most tokens are the time of a change.
+            let idle = read.now.saturating_sub(micros(self.retention));
+            next.advance(leases.iter().map(|row| row.last_token).fold(idle, i64::max));
         }
-        self.state.lock().passed[kind as usize] = passed;
+        let is_moved = scan.passed != read.passed && !read.is_within(STORE_INTERVAL, read.stored);
+        if is_moved || next.began != read.began {
+            next.passed = scan.passed;
+            self.pool.run(&self.texts.store, next.values(&read)).await?;
+        }
         Ok(())
     }
 
-    /// Looks at the next rows of a kind, and locks none. Returns the idle ones, and the last key that it has
-    /// looked at; that is empty at the end of the table.
-    async fn scan(
+    async fn scan(&self, after: &[Vec<u8>; 3], row_age: Duration) -> Result<Scan, SqlFailure> {
+        let ages = [self.retention, row_age].map(|age| SqlValue::from(whole_micros(age)));
+        let after = after.iter().map(|key| SqlValue::from(&key[..]));
+        let values = after.chain(ages).collect();
+        let rows = self.pool.run(&self.texts.scan, values).await?.rows;
+        let number = |row: &[SqlValue], at: usize| row.get(at).and_then(SqlValue::int);
+        let key = |row: &[SqlValue]| row.get(1).and_then(SqlValue::bytes).map(<[u8]>::to_vec);
+        let of = |kind: RowKind| {
+            rows.iter()
+                .filter(move |row| number(row, 0) == Some(kind as i64))
+        };
+        let unused = |row: &Vec<SqlValue>| {
+            Some(UnusedRow {
+                key: key(row).filter(|_| number(row, 2) == Some(1))?,
+                last_token: number(row, 3)?,
+                version: number(row, 4)?,
+            })
+        };
+        let passed = |kind| {
+            let is_full = of(kind).count() == PURGE_ROWS;
+            let last = of(kind).filter_map(|row| key(row)).max();
+            last.filter(|_| is_full).unwrap_or_default()
+        };
+        let kinds = [RowKind::Leases, RowKind::Rows, RowKind::Records];
+        Ok(Scan {
+            unused: kinds.map(|kind| of(kind).filter_map(unused).collect()),
+            passed: kinds.map(passed),
+            has_leases: of(RowKind::Leases).next().is_some(),
+        })
+    }
+
+    async fn delete_leases(&self, rows: &[UnusedRow], settled: i64) -> Result<(), SqlFailure> {
+        let retention = whole_micros(self.retention);
+        let rows = rows.iter().filter(|row| row.last_token <= settled);
+        let values = |row: &UnusedRow| {
+            vec![
+                row.key(),
+                SqlValue::from(retention),
+                SqlValue::from(settled),
+                SqlValue::from(row.version),
+            ]
+        };
+        self.delete(RowKind::Leases, rows.map(values)).await
+    }
+
+    async fn delete(
         &self,
         kind: RowKind,
-        retention: Option<Duration>,
-    ) -> Result<(Vec<IdleRow>, Vec<u8>), SqlFailure> {
-        let after = self.state.lock().passed[kind as usize].clone();
-        let mut values = vec![SqlValue::from(after)];
-        values.extend(retention.map(|retention| SqlValue::from(whole_micros(retention))));
-        let scan = &self.texts.scan[kind as usize];
-        let rows = self.pool.run(scan, values).await?.rows;
-        let key = |row: &Vec<SqlValue>| row.first().and_then(SqlValue::bytes).map(<[u8]>::to_vec);
-        let number = |row: &Vec<SqlValue>, at: usize| row.get(at).and_then(SqlValue::int);
-        let idle = rows.iter().filter(|row| number(row, 1) == Some(1));
-        let idle = idle.filter_map(|row| {
-            Some(IdleRow {
-                key: key(row)?,
-                last_token: number(row, 2).unwrap_or_default(),
-                version: number(row, 3).unwrap_or_default(),
-            })
-        });
-        let passed = match rows.last() {
-            Some(last) if rows.len() == PURGE_ROWS => key(last),
-            _ => None,
-        };
-        Ok((idle.collect(), passed.unwrap_or_default()))
+        rows: impl Iterator<Item = Vec<SqlValue>>,
+    ) -> Result<(), SqlFailure> {
+        let rows: Vec<_> = rows.collect();
+        if !rows.is_empty() {
+            let (sql, values) = self.texts.delete[kind as usize].with(&rows);
+            self.pool.run(&sql, values).await?;
+        }
+        Ok(())
     }
+}
+
+impl UnusedRow {
+    fn key(&self) -> SqlValue {
+        SqlValue::from(&self.key[..])
+    }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Whether rows stay for good, because this user may not delete any.
@@ -280,8 +385,10 @@ const EVERY: u32 = 8;
 /// A request locks the row that it has created within this time, or creates it again.
 const MIN_ROW_AGE: Duration = Duration::from_secs(1);
 
-/// Longer than any statement takes.
-const SETTLED: Duration = Duration::from_secs(90);
+/// How many periods it takes until a raise has settled. All but one are longer than any statement takes.
+const PERIODS: i64 = 4;
+const PERIOD: Duration = Duration::from_secs(30);
 
-/// More are picked when some are deleted.
-const MAX_PENDING_DELETES: usize = 256;
+/// A process has its own place as well, so few writes suffice. Each one leaves a version of a row behind
+/// that others read, which PostgreSQL keeps while a transaction is open.
+const STORE_INTERVAL: Duration = Duration::from_secs(1);

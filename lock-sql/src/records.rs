@@ -72,7 +72,7 @@ impl Records {
                 .write_version(key, record, Record::version_above(above), keep)
                 .await?
             {
-                self.purge.grown(key);
+                self.purge.grown();
                 return Ok(true);
             }
             match self.read_version(key).await? {

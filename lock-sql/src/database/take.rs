@@ -176,7 +176,7 @@ impl DatabaseStore {
     async fn insert(&self, key: &LockKey) -> Result<(), SqlFailure> {
         let values = vec![SqlValue::from(key.as_bytes())];
         self.pool.ask(&self.statements.insert, values).await?;
-        self.purge.grown(key);
+        self.purge.grown();
         Ok(())
     }
 

@@ -2,7 +2,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use lock_testkit::locks::{assert_error, granted, waiting};
-use polylock_core::{AcquireRequest, DistributedLock as _, ErrorKind, Mode, Released, Wait};
+use polylock_core::{
+    AcquireRequest, DistributedLock as _, ErrorKind, LockKey, Mode, Released, Wait,
+};
 use sqlx::{Connection as _, MySqlConnection, PgConnection};
 use tokio::time::Instant;
 
@@ -42,16 +44,18 @@ async fn rows_of_sharers_that_died_are_purged_and_no_others() {
                      WHERE kind = 1 AND lock_key = 'dead' AND slot = 0";
         client.sql(ahead).await;
         let last = "SELECT max(last_token) FROM polylock_locks";
-        let last = client.number(last).await.unsigned_abs();
-        purge.doom_leases().await.expect("a round");
+        let last = client.number(last).await;
+        let raise = format!("UPDATE polylock_locks SET last_token = {last} WHERE kind = 0");
+        client.sql(&raise).await;
+        let scan = purge.scan(&Default::default(), MIN_ROW_AGE).await;
         // It comes after the scan.
         let taken = client.take("used", 6, Mode::Shared).await;
         taken.expect("it is shared");
-        let doomed = purge.state.lock().doomed.pop_front();
-        let doomed = doomed.expect("idle rows");
-        let keys: Vec<_> = doomed.rows.iter().map(|row| &*row.key).collect();
+        let [leases, ..] = scan.expect("rows").unused;
+        let keys: Vec<_> = leases.iter().map(|row| &*row.key).collect();
         assert_eq!(keys, [b"dead", b"idle", b"used"]);
-        purge.delete_leases(doomed).await.expect("deleted");
+        let deleted = purge.delete_leases(&leases, last).await;
+        deleted.expect("deleted");
         let left = async |name: &str| {
             let rows = "SELECT count(*) FROM polylock_locks WHERE kind = 1 AND lock_key";
             client.number(&format!("{rows} = '{name}'")).await
@@ -65,15 +69,44 @@ async fn rows_of_sharers_that_died_are_purged_and_no_others() {
             assert_eq!(taken, None, "{name}");
         }
         let taken = client.take("dead", 8, Mode::Exclusive).await;
-        assert!(taken.expect("it is free").next > last);
+        assert!(taken.expect("it is free").next > last.unsigned_abs());
+    }
+}
+
+/// Wherever in the wait for the statements that may have missed a raise.
+#[test]
+fn a_clock_that_is_set_leaves_statements_their_time() {
+    const SECOND: i64 = 1_000_000;
+    let began = 1_700_000_000 * SECOND;
+    for jump in [-86_400 * SECOND, 0, 86_400 * SECOND] {
+        for at in 0..130 {
+            let mut progress = Progress {
+                now: began,
+                floor: 7,
+                periods: PERIODS,
+                ..Progress::default()
+            };
+            progress.advance(5);
+            assert_eq!((progress.raised, progress.settled), (7, 0));
+            // By a clock that is never set.
+            let mut seconds = 0;
+            while progress.settled == 0 {
+                seconds += 1;
+                let jumped = if seconds > at { jump } else { 0 };
+                progress.now = began + seconds * SECOND + jumped;
+                progress.advance(9);
+            }
+            assert_eq!((progress.raised, progress.settled), (9, 7));
+            assert!((91..200).contains(&seconds), "{jump}, {at}: {seconds} s");
+        }
     }
 }
 
 /// Deletes what is older than this, of all rows of locks.
 async fn purge_rows(client: &Client, retention: Duration) {
     let purge = &client.store.purge;
-    purge.state.lock().passed = Default::default();
-    let purged = purge.delete_unused(RowKind::Rows, Some(retention)).await;
+    purge.state.lock().passed = Some(Default::default());
+    let purged = purge.round(retention).await;
     // MariaDB may choose it to end a deadlock.
     let is_victim = |failure: &SqlFailure| failure.class() == Some(ErrorClass::Conflict);
     assert!(purged.as_ref().err().is_none_or(is_victim), "{purged:?}");

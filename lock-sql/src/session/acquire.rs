@@ -121,7 +121,7 @@ impl Actor {
                     match self.ask(|it| &it.seed, &args).await.map(drop) {
                         Ok(()) => {
                             missing += 1;
-                            self.context.purge.grown(&take.key);
+                            self.context.purge.grown();
                         }
                         // An open transaction has inserted them, and holds the lock.
                         Err(failure) if failure.class() == Some(ErrorClass::LockTimeout) => {

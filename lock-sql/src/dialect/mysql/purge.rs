@@ -1,27 +1,30 @@
 //! The statements that find and delete unused rows of MySQL and MariaDB.
 
 use super::lease::{many, text};
-use crate::purge::{IS_IDLE, PURGE_ROWS, PurgeTexts, RAISE};
+use crate::purge::{IS_IDLE, PURGE_ROWS, PurgeTexts, READ, STORE};
 use crate::wire::Sql;
 
 pub(crate) fn texts(table: &str) -> PurgeTexts {
     let sql = |template: &str| Sql::prepared(text(table, template));
-    let scan = |kind: u8, columns: &str| {
-        sql(&format!(
-            "SELECT l.lock_key, {columns} FROM %table% l
-             WHERE l.kind = {kind} AND l.lock_key > {{1}} AND l.slot = 0
-             ORDER BY l.lock_key LIMIT {PURGE_ROWS}"
-        ))
+    let scan = |kind: u8, n: u8, columns: &str| {
+        format!(
+            "(SELECT CAST({n} AS SIGNED), l.lock_key, {columns} FROM %table% l
+              WHERE l.kind = {kind} AND l.lock_key > {{{after}}} AND l.slot = 0
+              ORDER BY l.lock_key LIMIT {PURGE_ROWS})",
+            after = n + 1
+        )
     };
     let many = |before: &str, columns, after: &str| many(table, before, columns, after);
     let leases = format!("CAST(COALESCE({IS_IDLE}, 0) AS SIGNED), l.last_token, l.version");
     PurgeTexts {
-        scan: [
-            scan(1, &leases),
-            scan(2, "CAST(l.changed_at <= %now% - {2} AS SIGNED)"),
-            scan(9, "CAST(l.expires_at <= %now% AS SIGNED)"),
-        ],
-        raise: sql(RAISE),
+        read: sql(READ),
+        scan: sql(&[
+            scan(1, 0, &leases),
+            scan(2, 1, "CAST(l.changed_at <= %now% - {5} AS SIGNED), 0, 0"),
+            scan(9, 2, "CAST(l.expires_at <= %now% AS SIGNED), 0, 0"),
+        ]
+        .join(" UNION ALL ")),
+        store: sql(STORE),
         delete: [
             many(
                 "DELETE l FROM",

@@ -2,27 +2,30 @@
 
 use super::lease::text;
 use crate::database::statements::Many;
-use crate::purge::{IS_IDLE, PURGE_ROWS, PurgeTexts, RAISE};
+use crate::purge::{IS_IDLE, PURGE_ROWS, PurgeTexts, READ, STORE};
 use crate::wire::Sql;
 
 pub(crate) fn texts(table: &str) -> PurgeTexts {
     let sql = |template: &str| Sql::prepared(text(table, template));
     let delete = |template: &str| Many::Arrays(sql(template));
-    let scan = |kind: u8, columns: &str| {
-        sql(&format!(
-            "SELECT l.lock_key, {columns} FROM %table% l, (SELECT %now% AS now) m
-             WHERE l.kind = {kind} AND l.lock_key > {{1}} AND l.slot = 0
-             ORDER BY l.lock_key LIMIT {PURGE_ROWS}"
-        ))
+    let scan = |kind: u8, n: u8, columns: &str| {
+        format!(
+            "(SELECT {n}::bigint, l.lock_key, {columns} FROM %table% l, (SELECT %now% AS now) m
+              WHERE l.kind = {kind} AND l.lock_key > {{{after}}} AND l.slot = 0
+              ORDER BY l.lock_key LIMIT {PURGE_ROWS})",
+            after = n + 1
+        )
     };
     let leases = format!("({IS_IDLE})::int::bigint, l.last_token, l.version");
     PurgeTexts {
-        scan: [
-            scan(1, &leases),
-            scan(2, "(l.changed_at <= m.now - {2})::int::bigint"),
-            scan(9, "(l.expires_at <= m.now)::int::bigint"),
-        ],
-        raise: sql(RAISE),
+        read: sql(READ),
+        scan: sql(&[
+            scan(1, 0, &leases),
+            scan(2, 1, "(l.changed_at <= m.now - {5})::int::bigint, 0, 0"),
+            scan(9, 2, "(l.expires_at <= m.now)::int::bigint, 0, 0"),
+        ]
+        .join(" UNION ALL ")),
+        store: sql(STORE),
         delete: [
             delete(DELETE_LEASES),
             // Two statements.

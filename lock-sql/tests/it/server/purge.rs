@@ -8,7 +8,7 @@ use polylock_core::{DistributedLock as _, ErrorKind, Mode, Wait};
 use polylock_sql::SqlLock;
 use tokio::task::JoinSet;
 
-use crate::server::support::{Kind, Site, ms, on, request, take, take_and_release, until};
+use crate::server::support::{Kind, SOON, Site, ms, on, request, take, take_and_release, until};
 
 /// Ten thousand keys, each locked once. Their rows grow old between the batches.
 async fn keys_that_are_locked_once_leave_a_bounded_table(site: Site) {
@@ -17,7 +17,7 @@ async fn keys_that_are_locked_once_leave_a_bounded_table(site: Site) {
     let held = take(&locks, "held").await;
     let mut most = 0;
     for batch in 0..BATCHES {
-        lock_each(&locks, batch).await;
+        lock_each(&locks, batch, IN_BATCH).await;
         most = most.max(rows(&site).await);
         site.sql(format!(
             "UPDATE {} SET changed_at = 1 WHERE kind = 2 AND lock_key > {}",
@@ -32,9 +32,9 @@ async fn keys_that_are_locked_once_leave_a_bounded_table(site: Site) {
     take_and_release(&locks, "job/0/0").await;
 }
 
-async fn lock_each(locks: &SqlLock, batch: u64) {
+async fn lock_each(locks: &SqlLock, batch: u64, keys: u64) {
     let tasks = (0..TASKS).map(async |task| {
-        for n in 0..IN_BATCH / TASKS {
+        for n in 0..keys / TASKS {
             take_and_release(locks, &format!("job/{batch}/{}", n * TASKS + task)).await;
         }
     });
@@ -47,6 +47,74 @@ async fn rows(site: &Site) -> u64 {
 }
 
 on!(keys_that_are_locked_once_leave_a_bounded_table: postgres_row, mariadb_row);
+
+/// Clients that lock one new key each, as a job does whose keys have dates, and one that keeps its lock.
+async fn clients_that_lock_one_key_each_leave_a_bounded_table(site: Site) {
+    let site = site.with("retention=0s");
+    let locks = site.open().await;
+    let held = take(&locks, "held").await;
+    let mut jobs = 0;
+    while jobs == 0 || leases(&site).await > jobs / 2 {
+        assert!(jobs < 400, "{} rows", leases(&site).await);
+        let clients = (jobs..jobs + IN_ROUND).map(async |n| {
+            let locks = site.open().await;
+            take_and_release(&locks, &format!("job/{n:04}")).await;
+            assert!(locks.shutdown(SOON).await, "it is idle");
+        });
+        join_all(clients).await;
+        end_period(&site).await;
+        jobs += IN_ROUND;
+    }
+    assert!(held.is_held());
+    held.release().await.expect("it is released");
+}
+
+on!(clients_that_lock_one_key_each_leave_a_bounded_table: postgres_lease, mariadb_lease);
+
+/// Of them, only the first ones fit into a round.
+async fn one_client_deletes_all_idle_leases(site: Site) {
+    let site = site.with("retention=0s").with_connections(8);
+    let locks = site.open().await;
+    let held = take(&locks, "held").await;
+    let (digits, key) = ("(SELECT 0 AS n", "concat('idle/', a.n, b.n, c.n, d.n, e.n)");
+    let digits = (1..10).fold(digits.to_owned(), |all, n| {
+        format!("{all} UNION ALL SELECT {n}")
+    });
+    let key = match site.kind() {
+        Kind::MariaDb => key.to_owned(),
+        Kind::Postgres => format!("convert_to({key}, 'UTF8')"),
+    };
+    site.sql(format!(
+        "INSERT INTO {} (kind, lock_key, last_token, changed_at, version)
+         SELECT 1, {key}, 64, 1, 1
+         FROM {digits}) a, {digits}) b, {digits}) c, {digits}) d, {digits}) e WHERE a.n < 2",
+        site.table
+    ))
+    .await;
+    assert_eq!(leases(&site).await, 20_001);
+    let mut batch = 0;
+    while leases(&site).await > IN_BATCH {
+        lock_each(&locks, batch, 100).await;
+        end_period(&site).await;
+        batch += 1;
+        assert!(batch < 60, "{} rows are left", leases(&site).await);
+    }
+    assert!(held.is_held());
+    held.release().await.expect("it is released");
+}
+
+on!(one_client_deletes_all_idle_leases: postgres_lease, mariadb_lease);
+
+async fn leases(site: &Site) -> u64 {
+    let rows = format!("SELECT count(*) FROM {} WHERE kind = 1", site.table);
+    site.number(rows).await
+}
+
+/// In place of the half minute after which the next period begins, of those that a deletion waits for.
+async fn end_period(site: &Site) {
+    let back = format!("UPDATE {} SET acquired_at = 1 WHERE kind = 0", site.table);
+    site.sql(back).await;
+}
 
 /// Waiters are in line for the row of a key when its deletion is committed.
 async fn waiters_outlast_the_deletion_of_their_row(site: Site) {
@@ -113,3 +181,5 @@ on!(waiters_outlast_the_deletion_of_their_row: postgres_row, mariadb_row);
 const BATCHES: u64 = 10;
 const IN_BATCH: u64 = 1_000;
 const TASKS: u64 = 4;
+/// As many rows as are added from one round to the next.
+const IN_ROUND: u64 = 8;
