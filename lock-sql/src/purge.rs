@@ -49,11 +49,11 @@ pub(crate) const READ: &str = "
 SELECT %now%, last_token, wanted_until, claimed_until, permits, acquired_at, changed_at, broken_id
 FROM %table% WHERE kind = 0 AND lock_key = ''";
 
-/// The text of [`PurgeTexts::store`], the same for all servers.
-pub(crate) const STORE: &str = "
-UPDATE %table% SET last_token = GREATEST(last_token, {2}), wanted_until = {2}, claimed_until = {3},
-    permits = {4}, acquired_at = {5}, changed_at = {6}, broken_id = {7}
-WHERE kind = 0 AND lock_key = '' AND acquired_at = {1}";
+/// The assignments of [`PurgeTexts::store`], the same for all servers. Before them comes the time when the
+/// period began that was read.
+pub(crate) const PROGRESS: &str = "
+last_token = GREATEST(last_token, {2}), wanted_until = {2}, claimed_until = {3}, permits = {4},
+acquired_at = {5}, changed_at = {6}, broken_id = {7}";
 
 /// Whether the first row of a lease is unused, for [`PurgeTexts::scan`] on all servers.
 ///
@@ -103,24 +103,28 @@ struct PurgeState {
 ///
 /// # No token is drawn twice
 ///
-/// A lease draws a token above the last one of its row. Without a row, the statement that inserts the row
-/// reads `last_token` of the row of kind 0, the min token of all new leases. So before a lease is deleted,
-/// that min is raised to its last token or above, and then all statements must end that may have read the
-/// former min. No statement takes 90 s.
+/// A lease draws a token above the last one of its row. The statement that inserts the row reads the min
+/// token of new leases, which is `last_token` of the row of kind 0. So before a lease is deleted, the min
+/// is raised to its last token or above. Then all statements must end that may have read the former min.
+/// No statement takes 90 s.
 ///
-/// No column counts time but the clock of the server, which may be set. So that time is counted in
-/// [`PERIODS`] parts. The first one begins when a client has read the raised min, so it is committed. A
-/// period ends when the clock has moved on by [`PERIOD`] since its beginning. The next one begins at the
-/// time that was read then. A clock that is set forward ends only one period early, and the other three
-/// are the 90 s. A clock that is set back begins the period again.
+/// Only the clock of the server can measure that time for all clients, and it may be set. So the time is
+/// counted in [`PERIODS`]. The first period begins when a client has read the raised min, which is
+/// committed by then. A period is over when the clock is [`PERIOD`] past its start. The next one starts at
+/// the time that was read then. A clock that is set forward ends only one period early, and the other
+/// three take the 90 s. A clock that is set back starts the period again.
 ///
-/// If the clock is set forward more often within these two minutes, a token still repeats only if three
-/// things come together. A statement that inserts the row began before the min was raised and runs until
-/// after the deletion. It inserts the row of just that key. And the clock is behind the last token of the
-/// deleted lease, although that lease was idle for the retention: each draw is at least the clock.
+/// If the clock is set forward more often than once in these two minutes, a token still repeats only if
+/// all of this happens:
 ///
-/// While a raise settles, no other one begins. It covers all leases that are idle by then and not only
-/// those that a round has found, so each round deletes what it finds.
+/// - A statement that inserts the row of just this lease has read the former min, and ends after the
+///   deletion.
+/// - The clock is behind the last token of the deleted lease when the next token is drawn, since each draw
+///   is at least the clock. The lease has been idle for the retention, so the clock was set back by more
+///   than that.
+///
+/// While one raise waits for statements, there is no other one, which would begin the time again. Each
+/// raise covers all leases that are idle by then, so a later round deletes all that it finds of them.
 ///
 /// Earlier versions raise the min too, and know none of the other columns. Those are 0 or null in a table
 /// that no later version has used.
@@ -134,15 +138,15 @@ struct Progress {
     raised: i64,
     /// `claimed_until`: what it was raised to before. Leases up to this token may be deleted.
     settled: i64,
-    /// `permits`: how many periods have begun since the raise was committed.
+    /// `permits`: how many periods have begun since the raise.
     periods: i64,
-    /// `acquired_at`: when the current period began.
+    /// `acquired_at`: when the current one began; before the first one, when the min was raised.
     began: i64,
     /// `changed_at`: when it was stored.
     stored: i64,
-    /// `broken_id`, which accepts any bytes: the last key of each kind that was looked at, separated by
-    /// zero bytes. A key is empty at the end of the table. Clients that overwrite the keys of others look
-    /// at some rows again, or leave some to the next pass.
+    /// `broken_id`, which accepts any bytes: the last key of each kind that was looked at, with zero bytes
+    /// between them. A key is empty at the end of the table. Clients overwrite the keys of each other, so
+    /// some rows are looked at twice, or in the next pass.
     passed: [Vec<u8>; 3],
 }
 
@@ -184,7 +188,7 @@ impl Progress {
         (moment..moment.saturating_add(micros(time))).contains(&self.now)
     }
 
-    /// The arguments of [`STORE`].
+    /// The arguments of [`PurgeTexts::store`].
     fn values(self, read: &Self) -> Vec<SqlValue> {
         let numbers = [
             read.began,
@@ -385,10 +389,11 @@ const EVERY: u32 = 8;
 /// A request locks the row that it has created within this time, or creates it again.
 const MIN_ROW_AGE: Duration = Duration::from_secs(1);
 
-/// How many periods it takes until a raise has settled. All but one are longer than any statement takes.
+/// How many periods a deletion waits after a raise. All but one together are longer than any statement
+/// takes.
 const PERIODS: i64 = 4;
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// A process has its own place as well, so few writes suffice. Each one leaves a version of a row behind
-/// that others read, which PostgreSQL keeps while a transaction is open.
+/// How often the keys are stored. A process also keeps its own in memory. Each write leaves an old version of
+/// the row, which readers of PostgreSQL have to pass while a long transaction is open.
 const STORE_INTERVAL: Duration = Duration::from_secs(1);

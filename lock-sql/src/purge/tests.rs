@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use lock_testkit::locks::{assert_error, granted, waiting};
+use lock_testkit::locks::{assert_error, granted, until, waiting};
 use polylock_core::{
     AcquireRequest, DistributedLock as _, ErrorKind, LockKey, Mode, Released, Wait,
 };
@@ -9,7 +9,7 @@ use sqlx::{Connection as _, MySqlConnection, PgConnection};
 use tokio::time::Instant;
 
 use super::*;
-use crate::database::tests::{Client, databases};
+use crate::database::tests::{Client, begin, databases};
 use crate::lock::SqlLock;
 use crate::transaction::{Connection, TransactionLocks};
 
@@ -100,6 +100,26 @@ fn a_clock_that_is_set_leaves_statements_their_time() {
             assert!((91..200).contains(&seconds), "{jump}, {at}: {seconds} s");
         }
     }
+}
+
+#[tokio::test]
+async fn a_purge_waits_for_no_transaction_that_reads_the_layout() {
+    let [_, url] = databases();
+    let client = Client::open(&url, "").await;
+    client.store.purge.suspend();
+    client.take("held", 2, Mode::Exclusive).await;
+    let began = "SELECT acquired_at FROM polylock_locks WHERE kind = 0";
+    let reading = begin(&url, &format!("{began} LOCK IN SHARE MODE")).await;
+    let round = client.store.purge.round(MIN_ROW_AGE).await;
+    round.expect("it does not wait");
+    assert_eq!(client.number(began).await, 0);
+    drop(reading);
+    until("the transaction has ended", async || {
+        let round = client.store.purge.round(MIN_ROW_AGE).await;
+        round.expect("it does not wait");
+        client.number(began).await > 0
+    })
+    .await;
 }
 
 /// Deletes what is older than this, of all rows of locks.

@@ -11,7 +11,7 @@ use crate::store::LeaseStore as _;
 use crate::wire::Sql;
 
 /// Runs a statement in a transaction, which ends with the value.
-pub(super) async fn begin(url: &str, statement: &str) -> Client {
+pub(crate) async fn begin(url: &str, statement: &str) -> Client {
     let other = Client::open(url, "").await;
     let sql = Sql::new(format!("BEGIN; {statement}"));
     other.pool.run(&sql, Vec::new()).await.expect("done");

@@ -18,6 +18,7 @@ use polylock_core::engine::Engine;
 use polylock_core::{LockUrl, Mode, Released};
 
 pub(crate) use self::doubt::until_blocked;
+pub(crate) use self::locked::begin;
 use super::DatabaseStore;
 use crate::config::SqlConfig;
 use crate::error::SqlFailure;

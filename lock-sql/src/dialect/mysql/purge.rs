@@ -1,7 +1,7 @@
 //! The statements that find and delete unused rows of MySQL and MariaDB.
 
 use super::lease::{many, text};
-use crate::purge::{IS_IDLE, PURGE_ROWS, PurgeTexts, READ, STORE};
+use crate::purge::{IS_IDLE, PROGRESS, PURGE_ROWS, PurgeTexts, READ};
 use crate::wire::Sql;
 
 pub(crate) fn texts(table: &str) -> PurgeTexts {
@@ -24,7 +24,7 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
             scan(9, 2, "CAST(l.expires_at <= %now% AS SIGNED), 0, 0"),
         ]
         .join(" UNION ALL ")),
-        store: sql(STORE),
+        store: sql(&format!("{STORE} SET {PROGRESS}")),
         delete: [
             many(
                 "DELETE l FROM",
@@ -42,6 +42,14 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
         ],
     }
 }
+
+/// Skips the row while it is locked: a transaction of an application that is `SERIALIZABLE` locks what it
+/// reads, and others like it would wait behind this statement.
+const STORE: &str = "
+UPDATE (SELECT l.slot AS free FROM %table% l
+    WHERE l.kind = 0 AND l.lock_key = '' AND l.slot = 0 AND l.acquired_at = {1}
+    LIMIT 1 FOR UPDATE SKIP LOCKED) unlocked
+STRAIGHT_JOIN %table% p ON p.kind = 0 AND p.lock_key = '' AND p.slot = unlocked.free";
 
 const DELETE_LEASES: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k

@@ -2,7 +2,7 @@
 
 use super::lease::text;
 use crate::database::statements::Many;
-use crate::purge::{IS_IDLE, PURGE_ROWS, PurgeTexts, READ, STORE};
+use crate::purge::{IS_IDLE, PROGRESS, PURGE_ROWS, PurgeTexts, READ};
 use crate::wire::Sql;
 
 pub(crate) fn texts(table: &str) -> PurgeTexts {
@@ -25,7 +25,10 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
             scan(9, 2, "(l.expires_at <= m.now)::int::bigint, 0, 0"),
         ]
         .join(" UNION ALL ")),
-        store: sql(STORE),
+        store: sql(&format!(
+            "UPDATE %table% SET {PROGRESS}
+             WHERE kind = 0 AND lock_key = '' AND acquired_at = {{1}}"
+        )),
         delete: [
             delete(DELETE_LEASES),
             // Two statements.
