@@ -279,14 +279,7 @@ impl Purge {
             .scan(passed.as_ref().unwrap_or(&read.passed), row_age)
             .await?;
         let [leases, rows, records] = &scan.unused;
-        self.delete_leases(leases, read.settled).await?;
-        let aged = |row: &UnusedRow| vec![row.key(), SqlValue::from(whole_micros(row_age))];
-        self.delete(RowKind::Rows, rows.iter().map(aged)).await?;
-        let record = |row: &UnusedRow| vec![row.key()];
-        self.delete(RowKind::Records, records.iter().map(record))
-            .await?;
         self.state.lock().passed = Some(scan.passed.clone());
-
         let mut next = read.clone();
         if scan.has_leases {
             // An idle lease has changed before that, and most tokens are the time of a change.
@@ -298,7 +291,16 @@ impl Purge {
             next.passed = scan.passed;
             self.pool.run(&self.texts.store, next.values(&read)).await?;
         }
-        Ok(())
+        // A row that a transaction keeps locked stops neither the other kinds nor the next round.
+        let aged = |row: &UnusedRow| vec![row.key(), SqlValue::from(whole_micros(row_age))];
+        let record = |row: &UnusedRow| vec![row.key()];
+        let deleted = [
+            self.delete_leases(leases, read.settled).await,
+            self.delete(RowKind::Rows, rows.iter().map(aged)).await,
+            self.delete(RowKind::Records, records.iter().map(record))
+                .await,
+        ];
+        deleted.into_iter().collect()
     }
 
     async fn scan(&self, after: &[Vec<u8>; 3], row_age: Duration) -> Result<Scan, SqlFailure> {
@@ -389,8 +391,8 @@ const EVERY: u32 = 8;
 /// A request locks the row that it has created within this time, or creates it again.
 const MIN_ROW_AGE: Duration = Duration::from_secs(1);
 
-/// How many periods a deletion waits after a raise. All but one together are longer than any statement
-/// takes.
+/// How many periods a deletion waits after a raise. All but one together are as long as any statement may
+/// take.
 const PERIODS: i64 = 4;
 const PERIOD: Duration = Duration::from_secs(30);
 

@@ -155,6 +155,7 @@ async fn records_that_have_ended_are_deleted_and_no_others() {
             n += 1;
             assert!(n < 1000, "never deleted");
         }
+        assert_eq!(client.number(rows).await, 71);
         for name in ["kept 0", "kept 69", "last"] {
             let kept = client.store.record(&key(name)).await.unwrap();
             assert_eq!(kept, Some(Record::new(FencingToken::new(7), name)));
