@@ -203,9 +203,9 @@ impl IdempotencyLayer {
     /// Sets the timeout of the store, for a lookup and for a write. Default: 5 s.
     ///
     /// A write that fails, or gets no reply within two thirds of the time that is left, is repeated after 50 to
-    /// 400 ms until three quarters of the timeout are over. After that the store is asked only to record that there
-    /// was a response, as for a [larger body](Self::with_max_response_body). A lookup is repeated if it gets no
-    /// reply, and not if it fails. A store that needs more than half of this timeout for a write, such as for a new
+    /// 400 ms; the client waits, and the lock is held meanwhile. In the last quarter of the timeout a store that
+    /// refuses the response is also asked to record that there was one, as for a [larger
+    /// body](Self::with_max_response_body). A lookup is repeated if it gets no reply, and not if it fails. A store that needs more than half of this timeout for a write, such as for a new
     /// connection, may never store a response.
     #[must_use]
     pub fn with_store_timeout(self, limit: Duration) -> Self {

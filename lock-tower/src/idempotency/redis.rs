@@ -59,7 +59,8 @@ impl RedisResponses {
     /// # Errors
     ///
     /// [`StoreError`] if the URL is wrong or has an unknown parameter, if the server cannot be reached within
-    /// 5 s, or if it is a replica or a node of a Redis Cluster (as far as the user may ask, by `INFO`).
+    /// 5 s, or if it is a replica or a node of a Redis Cluster. That check needs the right to `INFO` and is skipped
+    /// without it.
     ///
     /// # Cancel safety
     ///
@@ -83,7 +84,9 @@ impl RedisResponses {
             "with_namespace",
         )?;
         store.connection().await.map_err(unopened)?;
-        store.check_server().await?;
+        let checked = tokio::time::timeout(CONNECT_TIMEOUT, store.check_server()).await;
+        let silent = |_| StoreError::new("the Redis of the responses does not answer");
+        checked.map_err(silent)??;
         Ok(store)
     }
 

@@ -289,24 +289,28 @@ impl IdempotencyOptions {
     /// Stores a response with retries, because a request without a stored response is handled again. A
     /// retry that finds the response of an earlier attempt counts as stored.
     ///
-    /// A store that has never taken the response, because it is larger than the limit of a database, is asked in
-    /// the last quarter of the time to record that there was one.
+    /// If the store has not taken the response by then, it is also asked in the last quarter of the time to record
+    /// that there was one: the response may be larger than the limit of a database.
     async fn put(
         &self,
         pending: &PendingResponse,
         stored: &StoredResponse,
     ) -> Result<Put, StoreError> {
         let (token, retention) = (pending.fencing_token, pending.retention);
-        let for_all = self.store_timeout * 3 / 4;
-        let put = || self.store.put(&pending.key, stored, token, retention);
-        let error = match retried(for_all, true, put).await {
+        let quarter = self.store_timeout / 4;
+        let put = |response| self.store.put(&pending.key, response, token, retention);
+        let error = match retried(quarter * 3, true, || put(stored)).await {
             Ok(put) => return Ok(put),
             Err(error) => error,
         };
-        let record = stored.clone().without_body();
-        let put = || self.store.put(&pending.key, &record, token, retention);
-        let recorded = retried(self.store_timeout / 4, true, put).await;
-        recorded.map_err(|_| error)
+        let record = &stored.clone().without_body();
+        let either = || async {
+            match put(stored).await {
+                Err(_) => put(record).await,
+                put => put,
+            }
+        };
+        retried(quarter, true, either).await.map_err(|_| error)
     }
 }
 
@@ -326,7 +330,7 @@ where
         let mut pause = FIRST_PAUSE;
         loop {
             let left = limit.saturating_sub(began.elapsed());
-            match tokio::time::timeout(left * 2 / 3, attempt()).await {
+            match tokio::time::timeout(left / 3 * 2, attempt()).await {
                 Ok(Err(error)) if also_after_errors => last = Some(error),
                 Ok(done) => return done,
                 Err(_) => {}

@@ -75,8 +75,8 @@ impl SqlResponses {
     /// # Errors
     ///
     /// [`StoreError`] if the URL is wrong, has an unknown parameter, or the feature of its database is off, if
-    /// the database cannot be reached within 5 s, if the table cannot be created, or if nothing can be stored there,
-    /// as on a replica.
+    /// the database cannot be reached within 5 s, if the table cannot be created, or if nothing can be stored there
+    /// within 5 s, as on a replica: a response is stored and taken back.
     ///
     /// # Cancel safety
     ///
@@ -141,7 +141,10 @@ impl SqlResponses {
             StoreError::caused_by("the table of the responses is not there, or has other columns");
         let table = ResponseTable::<C>::open(pool, statements.clone()).await;
         let table = table.map_err(absent)?;
-        table.try_put().await.map_err(unwritten)?;
+        let tried = tokio::time::timeout(CONNECT_TIMEOUT, table.try_put()).await;
+        let silent =
+            |_| StoreError::new("the database of the responses does not store one in time");
+        tried.map_err(silent)?.map_err(unwritten)?;
         Ok(Self {
             statements,
             table: Arc::new(table),
@@ -334,8 +337,8 @@ impl<C: SqlConnection> ResponseTable<C> {
         let undone = connection
             .execute_all(SqlStr::from_static("ROLLBACK"))
             .await;
-        checkout.check_in(undone)?;
-        put.map(drop)
+        put?;
+        checkout.check_in(undone)
     }
 
     fn purge_in_background(&self) {

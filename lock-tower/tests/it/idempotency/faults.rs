@@ -83,7 +83,8 @@ async fn a_store_that_is_away_for_seconds_is_asked_until_it_is_back() {
     let service = payments.behind(&scene.layer());
     scene.store.set(StoreFault::Unwritable);
     let restart = async {
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        // In the last quarter of its time it may still take the whole response.
+        tokio::time::sleep(Duration::from_millis(4_100)).await;
         scene.store.set(StoreFault::None);
     };
     let (first, ()) = tokio::join!(send(&service, post("a")), restart);
@@ -101,6 +102,16 @@ async fn that_there_was_a_response_is_recorded_if_it_is_too_large_for_the_store(
     let again = send(&service, post("a")).await;
     again.assert_refused(409, "idempotency-response-not-kept");
     assert_eq!(payments.charged(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_may_have_no_limit_of_time() {
+    for limit in [Duration::MAX, Duration::MAX / 2] {
+        let (scene, payments) = (Scene::new(), Payments::default());
+        let service = payments.behind(&scene.layer().with_store_timeout(limit));
+        assert_eq!(send(&service, post("a")).await.body, "charge 1");
+        assert!(send(&service, post("a")).await.is_replayed());
+    }
 }
 
 /// As one on a connection that a firewall has forgotten.
