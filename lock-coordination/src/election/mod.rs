@@ -295,7 +295,7 @@ impl Election {
     ///
     /// It is ready when the leader resigns or loses the lock. The engine notices a loss, no later than at the end of
     /// the lease, even while a renewal hangs or the runtime of the program is blocked. After a suspension of the
-    /// machine beyond that end it may take a second, while [`leads`](Self::leads) is false at once.
+    /// machine beyond that end this may return up to a second late, while [`leads`](Self::leads) is false at once.
     ///
     /// # Cancel safety
     ///

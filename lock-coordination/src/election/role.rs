@@ -67,11 +67,12 @@ impl Role {
         let mut terms = self.terms.subscribe();
         loop {
             wait_for(&mut terms, |terms| terms.current.is_some()).await;
+            let number = terms.borrow().number();
             if self.leads() {
                 return;
             }
-            // The lease has ended before its loss is watched.
-            wait_for(&mut terms, |terms| terms.current.is_none()).await;
+            // The lease has ended before its loss is watched. A clone may be elected next.
+            wait_for(&mut terms, |terms| terms.number() != number).await;
         }
     }
 

@@ -1,8 +1,10 @@
 //! Candidates, leaders and followers.
 
+use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _};
 use polylock_coordination::{
     CoordinationEvent, CoordinationObserver, Election, Leader, Once, Term,
@@ -332,6 +334,55 @@ async fn a_term_whose_lease_has_ended_does_not_start() {
     assert_eq!(suspends.started.get(), Some(&[true, false]));
     assert!(!here.leads() && !leadership.guard().is_held());
     here.stopped_leading().await;
+}
+
+/// Polls a task that waits for the first term while the lease of that term is over already.
+#[derive(Default)]
+struct PollsAtTheFirst {
+    clock: Option<Arc<VirtualClock>>,
+    election: OnceLock<Election>,
+    waits: Mutex<Option<BoxFuture<'static, ()>>>,
+}
+
+impl fmt::Debug for PollsAtTheFirst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PollsAtTheFirst")
+    }
+}
+
+impl CoordinationObserver for PollsAtTheFirst {
+    fn happened(&self, event: &CoordinationEvent<'_>) {
+        let mut waits = self.waits.lock().expect("no panic");
+        if let (CoordinationEvent::Elected { .. }, None) = (event, &*waits) {
+            let clock = self.clock.as_ref().expect("it is set");
+            clock.suspend(TTL);
+            let election = self.election.get().expect("it is set").clone();
+            let mut started = async move { election.started_leading().await }.boxed();
+            let is_pending = (&mut started).now_or_never().is_none();
+            *waits = is_pending.then_some(started);
+        }
+    }
+}
+
+/// A task that is late sees only the last of several changes.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_through_a_term_that_never_started_sees_the_next_one() {
+    let (engine, clock) = suspendable();
+    let observer = Arc::new(PollsAtTheFirst {
+        clock: Some(clock),
+        ..PollsAtTheFirst::default()
+    });
+    let polls = Arc::<PollsAtTheFirst>::clone(&observer);
+    let here = election(Memory::with_engine(engine), "a").observer(polls);
+    observer.election.set(here.clone()).unwrap();
+    drop(here.campaign().await.unwrap());
+    let next = here.campaign().await.unwrap();
+    let waits = observer.waits.lock().unwrap().take();
+    let started = waits.expect("it waits through the first term");
+    timeout(secs(1), started)
+        .await
+        .expect("the next one starts");
+    assert!(next.guard().is_held());
 }
 
 #[tokio::test(start_paused = true)]
