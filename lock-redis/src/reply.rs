@@ -106,12 +106,13 @@ pub(crate) fn late(reply: &Value) -> Option<u64> {
 
 /// Reads a fencing token.
 pub(crate) fn token(reply: &Value) -> Result<u64, RedisFailure> {
-    match reply {
-        Value::Int(token) if is_token(token.unsigned_abs()) && *token > 0 => {
-            Ok(token.unsigned_abs())
-        }
-        _ => Err(strange(reply)),
-    }
+    let token = match reply {
+        Value::Int(token) => u64::try_from(*token).ok(),
+        _ => None,
+    };
+    token
+        .filter(|token| is_token(*token))
+        .ok_or_else(|| strange(reply))
 }
 
 /// Whether a script can count on from it: the numbers of Lua are exact up to 2^53, which are microseconds until
