@@ -19,7 +19,7 @@ use crate::wire::{ErrorClass, Sql, SqlValue};
 
 /// The statements that find and delete unused rows. Arrays are indexed by [`RowKind`].
 pub(crate) struct PurgeTexts {
-    /// Reads the clock and the [`Progress`].
+    /// Reads the clock and the [`PurgeProgress`].
     pub(crate) read: Arc<Sql>,
     /// Reads the next [`PURGE_ROWS`] rows of each kind, and locks none.
     ///
@@ -40,7 +40,7 @@ pub(crate) struct PurgeTexts {
     ///   rows.
     /// - Records: argument key. The statement waits for rows that are locked.
     pub(crate) delete: [Many; 3],
-    /// Stores the [`Progress`], unless another client has begun a period since it was read.
+    /// Stores the [`PurgeProgress`], unless another client has begun a period since it was read.
     pub(crate) store: Arc<Sql>,
 }
 
@@ -77,7 +77,7 @@ enum RowKind {
 /// Each time this process has added so many rows, it checks [`PURGE_ROWS`] of each kind: the whole table
 /// is checked while it grows by an eighth, and no index has to mark idle rows.
 ///
-/// What a round leaves to later ones is in the table, as [`Progress`]: the next process continues where
+/// What a round leaves to later ones is in the table, as [`PurgeProgress`]: the next process continues where
 /// this one ends. The tokens of row locks come from elsewhere. The row of a fence stays, because a smaller
 /// token may arrive at any later time.
 pub(crate) struct Purge {
@@ -94,7 +94,7 @@ struct PurgeState {
     grown: u32,
     /// Whether a round is running, or no further round is allowed.
     is_busy: bool,
-    /// As [`Progress::passed`], of the last round of this process.
+    /// As [`PurgeProgress::passed`], of the last round of this process.
     passed: Option<[Vec<u8>; 3]>,
 }
 
@@ -129,7 +129,7 @@ struct PurgeState {
 /// Earlier versions raise the min too, and know none of the other columns. Those are 0 or null in a table
 /// that no later version has used.
 #[derive(Clone, Debug, Default)]
-struct Progress {
+struct PurgeProgress {
     /// When it was read.
     now: i64,
     /// `last_token`: the min token of new leases.
@@ -150,7 +150,7 @@ struct Progress {
     passed: [Vec<u8>; 3],
 }
 
-impl Progress {
+impl PurgeProgress {
     fn of(row: &[SqlValue]) -> Self {
         let number = |at: usize| row.get(at).and_then(SqlValue::int).unwrap_or_default();
         let keys = row.get(7).and_then(SqlValue::bytes).unwrap_or_default();
@@ -271,7 +271,7 @@ impl Purge {
     /// `row_age` for a key, for the time of one statement.
     async fn round(&self, row_age: Duration) -> Result<(), SqlFailure> {
         let read = self.pool.run(&self.texts.read, Vec::new()).await?.rows;
-        let read = read.first().map(|row| Progress::of(row));
+        let read = read.first().map(|row| PurgeProgress::of(row));
         // Without the row that stores the min token, no lease may be deleted.
         let read = read.unwrap_or_default();
         let passed = self.state.lock().passed.clone();

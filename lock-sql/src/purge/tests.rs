@@ -80,11 +80,11 @@ fn a_clock_that_is_set_leaves_statements_their_time() {
     let began = 1_700_000_000 * SECOND;
     for jump in [-86_400 * SECOND, 0, 86_400 * SECOND] {
         for at in 0..130 {
-            let mut progress = Progress {
+            let mut progress = PurgeProgress {
                 now: began,
                 floor: 7,
                 periods: PERIODS,
-                ..Progress::default()
+                ..PurgeProgress::default()
             };
             progress.advance(5);
             assert_eq!((progress.raised, progress.settled), (7, 0));
