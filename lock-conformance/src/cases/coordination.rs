@@ -14,6 +14,13 @@ use super::case::SOON;
 use super::support::eventually;
 use crate::history::{Checker, FencedRegister, Recorder};
 
+/// Asserts that it knows that it leads no more.
+async fn stopped(candidate: &Election) {
+    let stopped = tokio::time::timeout(SOON, candidate.stopped_leading()).await;
+    stopped.expect("it does not know that it has resigned");
+    assert!(!candidate.leads(), "it has resigned");
+}
+
 /// A candidate that is a process of its own.
 async fn candidate(case: &Case, key: &LockKey, name: &str) -> Election {
     let election = Election::new(case.client().await, key).expect("it has all that it takes");
@@ -76,7 +83,7 @@ pub async fn one_leads_at_a_time(case: Case) {
                 register.write(token).expect("a later leader has written");
                 leading.fetch_sub(1, Ordering::SeqCst);
                 leadership.resign().await.expect("a leader resigns");
-                assert!(!candidate.leads(), "it has resigned");
+                stopped(&candidate).await;
             }
         });
     }
@@ -97,7 +104,8 @@ pub async fn a_resignation_elects_a_candidate_that_waits(case: Case) {
     assert!(leadership.guard().is_held(), "the leader was deposed");
     leadership.resign().await.expect("a leader resigns");
     let next = succeeds(next, SOON).await;
-    assert!(second.leads() && !first.leads());
+    assert!(second.leads());
+    stopped(&first).await;
     next.resign().await.expect("a leader resigns");
     case.assert_free(&key).await;
 }

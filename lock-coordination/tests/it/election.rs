@@ -17,8 +17,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
-    NAME, Steered, TTL, candidate, election, key, label, memory, millis, polled, polled_by_broken,
-    secs, suspendable,
+    NAME, Steered, TTL, candidate, election, has_stopped, key, label, memory, millis, polled,
+    polled_by_broken, secs, suspendable,
 };
 
 fn address(leader: Option<&Leader>) -> Option<&[u8]> {
@@ -41,7 +41,7 @@ async fn a_campaign_dropped_after_each_poll_leaves_nothing() {
         let alone = candidate(&store, "alone");
         done |= polled(polls, alone.campaign()).await.is_some();
         sleep(millis(1)).await;
-        assert!(!alone.leads());
+        assert!(has_stopped(&alone));
         assert_eq!(store.live_keys(), 0, "after {polls} polls");
     }
     assert!(done, "a free lock was granted");
@@ -131,7 +131,7 @@ async fn a_task_that_cannot_be_woken_costs_no_term() {
     behind.await.unwrap();
     let _end = polled_by_broken(async move { second.stopped_leading().await });
     drop(leadership);
-    assert!(!here.leads());
+    assert!(!here.leads() && has_stopped(&here));
     let next = candidate(&store, "b");
     let elected = timeout(secs(1), next.campaign()).await;
     let _leads = elected.expect("the lock is free").unwrap();
@@ -392,7 +392,7 @@ async fn a_former_term_does_not_end_the_next_one() {
     let first = here.campaign().await.unwrap();
     store.expire(&key());
     first.lost().await;
-    assert!(!here.leads());
+    assert!(has_stopped(&here));
     let second = here.campaign().await.unwrap();
     assert!(here.leads() && second.leads() && !first.leads());
     drop(first);
@@ -400,7 +400,7 @@ async fn a_former_term_does_not_end_the_next_one() {
     // The lock of a term that has resigned is not lost.
     let former = Term::clone(&second);
     second.resign().await.unwrap();
-    assert!(!here.leads() && !former.leads());
+    assert!(has_stopped(&here) && !former.leads());
     let third = here.campaign().await.unwrap();
     assert!(third.leads() && !former.leads());
     third.resign().await.unwrap();

@@ -9,7 +9,7 @@ use polylock_core::{Error, ErrorKind};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{TTL, candidate, key, memory, millis, secs};
+use crate::support::{TTL, candidate, has_stopped, key, memory, millis, secs};
 
 /// A candidate that leads until it is aborted.
 fn lead(election: &Election) -> JoinHandle<Error> {
@@ -47,7 +47,7 @@ async fn work_that_fails_or_returns_ends_the_term_and_others_lead_meanwhile() {
         assert_eq!(terms.load(Ordering::SeqCst), expected);
         // Each pause is up to twice as long as the one before.
         elsewhere = Some(there.campaign().await.unwrap());
-        assert!(!here.leads());
+        assert!(has_stopped(&here));
         sleep(secs(20)).await;
         assert_eq!(store.waiters(&key()), 1, "it campaigns again");
         drop(elsewhere.take());
@@ -142,7 +142,7 @@ async fn work_that_panics_ends_the_loop_and_the_term() {
         }
     });
     assert!(panics.await.unwrap_err().is_panic());
-    assert!(!here.leads());
+    assert!(has_stopped(&here));
     let next = timeout(millis(10), candidate(&store, "b").campaign()).await;
     assert!(next.is_ok_and(|next| next.is_ok()));
 }
@@ -163,7 +163,7 @@ async fn a_store_that_is_away_is_asked_until_it_is_back() {
     store.faults().set_reachable(Reachable::Cut);
     let leading = lead(&here);
     sleep(secs(600)).await;
-    assert!(!leading.is_finished() && !here.leads());
+    assert!(!leading.is_finished() && has_stopped(&here));
     store.faults().set_reachable(Reachable::Connected);
     let back = Instant::now();
     elected(&here).await;

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use polylock_coordination::{Election, Term};
 use polylock_core::admin::{LockAdmin, LockEvent, LockInfo, Record};
 use polylock_core::engine::{
@@ -66,6 +67,11 @@ pub(crate) fn suspendable() -> (Engine, Arc<VirtualClock>) {
 pub(crate) fn election(client: Memory, name: &str) -> Election {
     let election = Election::new(Arc::new(client), NAME).expect("memory has all that it takes");
     election.ttl(TTL).label(label(name))
+}
+
+/// Whether the end of its last term was noticed, and not only whether the lease is over by the clock.
+pub(crate) fn has_stopped(election: &Election) -> bool {
+    election.stopped_leading().now_or_never().is_some()
 }
 
 /// Polls a future `times`, each time after the others have gone on, and drops it then unless it is ready.
