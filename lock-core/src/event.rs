@@ -160,6 +160,8 @@ pub enum EventKind<'a> {
     RenewalFailed {
         /// What went wrong.
         error: &'a Error,
+        /// Failed renewals of the lock since the last that succeeded, this one included.
+        failures: u32,
     },
 }
 
@@ -204,8 +206,12 @@ impl EventEmitter {
             EventKind::Lost { reason, held } => {
                 tracing::warn!(backend, %key, reason = reason.as_str(), ?held, "lock lost");
             }
-            EventKind::RenewalFailed { error } => {
+            // A process may hold thousands of locks during an outage, and tries each again every few seconds.
+            EventKind::RenewalFailed { error, failures: 1 } => {
                 tracing::warn!(backend, %key, %error, "renewal failed");
+            }
+            EventKind::RenewalFailed { error, failures } => {
+                tracing::debug!(backend, %key, failures, %error, "renewal failed again");
             }
             // No `Lost` came before: the holder gave the lock up in time.
             EventKind::Released {

@@ -1,10 +1,11 @@
 //! `Prefix` and `Observe`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use polylock_core::admin::LockAdmin;
-use polylock_core::layers::{Observe, Prefix};
+use polylock_core::layers::{EventKind, Observe, Prefix};
+use polylock_core::memory::{Fault, Request};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason};
 
@@ -60,7 +61,7 @@ async fn an_observer_that_panics_breaks_no_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_log_that_panics_keeps_no_waiter_from_the_lock() {
-    let _log = tracing::subscriber::set_default(BrokenLog);
+    let _log = tracing::subscriber::set_default(OnLine(break_down));
     let (store, locks) = queued();
     let guard = locks.lock("k").await.unwrap();
     let request = AcquireRequest::new(key("k")).with_wait(Wait::AtMost(secs(60)));
@@ -74,7 +75,7 @@ async fn a_log_that_panics_keeps_no_waiter_from_the_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_log_that_panics_in_a_release_keeps_no_waiter_from_the_lock() {
-    let _log = tracing::subscriber::set_default(BrokenLog);
+    let _log = tracing::subscriber::set_default(OnLine(break_down));
     let (server, locks) = Fake::new().queued();
     server.state().refuses_hand_overs = true;
     let first = locks.lock("k").await.unwrap();
@@ -88,9 +89,51 @@ async fn a_log_that_panics_in_a_release_keeps_no_waiter_from_the_lock() {
     assert!(!server.is_taken());
 }
 
-struct BrokenLog;
+#[tokio::test(start_paused = true)]
+async fn of_renewals_that_fail_in_a_row_the_first_alone_is_a_warning() {
+    let levels = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&levels);
+    let note = move |line: &tracing::Event<'_>| {
+        seen.lock().unwrap().push(*line.metadata().level());
+    };
+    let _log = tracing::subscriber::set_default(OnLine(note));
+    let store = memory();
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&failures);
+    let observer = on_event(move |event| {
+        if let EventKind::RenewalFailed { failures, .. } = event.kind {
+            noted.lock().unwrap().push(failures);
+        }
+    });
+    let locks = Observe::new(Arc::new(store.client())).with_observer(observer);
+    let guard = locks.request("k").ttl(secs(30)).acquire().await.unwrap();
+    for _ in 0..2 {
+        for _ in 0..3 {
+            store.faults().plan(Request::Renew, Fault::LostRequest);
+        }
+        tokio::time::sleep(secs(20)).await;
+    }
+    assert!(guard.is_held());
+    let levels = levels.lock().unwrap();
+    let of_level = |level| levels.iter().filter(|seen| **seen == level).count();
+    assert_eq!(*failures.lock().unwrap(), [1, 2, 3, 1, 2, 3]);
+    assert_eq!(of_level(tracing::Level::WARN), 2, "{levels:?}");
+    assert_eq!(of_level(tracing::Level::DEBUG), 4, "{levels:?}");
+}
 
-impl tracing::Subscriber for BrokenLog {
+/// A log that panics at the lines of this crate.
+fn break_down(line: &tracing::Event<'_>) {
+    let target = line.metadata().target();
+    let is_broken = ["polylock_core::event", "polylock_core::guard::release"]
+        .iter()
+        .any(|broken| target.starts_with(broken));
+    assert!(!is_broken, "a broken log");
+}
+
+/// A log that does this at each line.
+struct OnLine<F>(F);
+
+impl<F: Fn(&tracing::Event<'_>) + Send + Sync + 'static> tracing::Subscriber for OnLine<F> {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }
@@ -104,11 +147,7 @@ impl tracing::Subscriber for BrokenLog {
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
 
     fn event(&self, event: &tracing::Event<'_>) {
-        let target = event.metadata().target();
-        let is_broken = ["polylock_core::event", "polylock_core::guard::release"]
-            .iter()
-            .any(|broken| target.starts_with(broken));
-        assert!(!is_broken, "a broken log");
+        (self.0)(event);
     }
 
     fn enter(&self, _: &tracing::span::Id) {}

@@ -195,7 +195,7 @@ impl Observer for RenewalEvents {
                 self.events
                     .tell("renewed", json!({ "key": key, "valid_ms": millis(slack) }));
             }
-            EventKind::RenewalFailed { error } => {
+            EventKind::RenewalFailed { error, .. } => {
                 let (key_shown, message) = (Escaped(key), Escaped(error.message()));
                 self.console
                     .warn(format_args!("{key_shown} was not renewed: {message}"));

@@ -115,7 +115,7 @@ pub fn measure<'a>(event: &Event<'a>, mut note: impl FnMut(Measurement<'a>)) {
             note(Metric::RenewalSlack, seconds(left), [backend, "", ""]);
             note(Metric::Renewals, ONCE, [backend, "ok", ""]);
         }
-        EventKind::RenewalFailed { error } => {
+        EventKind::RenewalFailed { error, .. } => {
             note(Metric::Renewals, ONCE, [backend, "failed", ""]);
             note_error(backend, error.kind(), note);
         }

@@ -63,8 +63,8 @@ struct Upkeep {
     next: NextRenewal,
     /// Whether the server gave the lease less than its ttl so far.
     provisional: bool,
-    /// Whether the last renewal failed: if the lease expires, this is the reason.
-    failing: bool,
+    /// Failed renewals since the last that succeeded: if the lease expires, they are the reason.
+    failures: u32,
     /// Latest end of the lease after its holder requested more than its ttl.
     extended_until: Moment,
     /// When the last renewal is over, answered or not.
@@ -179,7 +179,7 @@ impl HeldLease {
                 renewal: request.renewal(),
                 next: NextRenewal::Unwanted,
                 provisional: false,
-                failing: false,
+                failures: 0,
                 extended_until: Moment::from_nanos(0),
                 settled: Moment::from_nanos(0),
             }),
@@ -575,7 +575,7 @@ impl HeldLease {
         // Most calls come in time, and take no mutex.
         if self.validity.is_overdue(now) {
             let is_unreachable = match self.liveness {
-                Liveness::Renewed { .. } => self.upkeep().failing,
+                Liveness::Renewed { .. } => self.upkeep().failures > 0,
                 // A process that runs sees the deadline at once: the server did not answer until then. One
                 // that was paused sees it late, and cannot know.
                 Liveness::Reported => !self.validity.is_overdue(now - TICK),

@@ -104,7 +104,7 @@ impl HeldLease {
                 // Late or not, a success says nothing about a lock that was lost meanwhile.
                 if self.validity.extend(now, deadline) {
                     let mut upkeep = self.upkeep();
-                    (upkeep.provisional, upkeep.failing) = (false, false);
+                    (upkeep.provisional, upkeep.failures) = (false, 0);
                     drop(upkeep);
                     let slack = deadline.since(now);
                     self.events.emit(EventKind::Renewed { slack, left });
@@ -117,8 +117,13 @@ impl HeldLease {
                 self.lose(reason);
             }
             Err(error) => {
-                self.upkeep().failing = true;
-                self.events.emit(EventKind::RenewalFailed { error: &error });
+                let mut upkeep = self.upkeep();
+                upkeep.failures = upkeep.failures.saturating_add(1);
+                let failures = upkeep.failures;
+                drop(upkeep);
+                let error = &error;
+                self.events
+                    .emit(EventKind::RenewalFailed { error, failures });
                 self.set_renewal_after(sent, self.lease_in_hand().retry_at(now));
             }
         }
@@ -256,7 +261,7 @@ impl HeldLease {
     /// Whether the lease is a first one that is shorter than the ttl, and nothing says yet that it stays so.
     pub(super) fn will_be_extended(&self) -> bool {
         let upkeep = self.upkeep();
-        upkeep.provisional && !upkeep.failing
+        upkeep.provisional && upkeep.failures == 0
     }
 
     /// The timing of the current lease, which may be shorter than the requested one.
