@@ -9,10 +9,9 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use polylock_core::LostReason;
 
-use crate::held_lock::LockerGuard;
+use crate::rejection::trailers;
 
 use super::body_lock::BodyLock;
-use super::options::OnLost;
 
 pin_project! {
     /// The response body behind the layers of this crate: the body of the inner service, which may hold a
@@ -74,9 +73,9 @@ impl<B> LockBody<B> {
         Self::with(Some(read), Rest::Boxed { body })
     }
 
-    /// Keeps the lock until the end of `body`, and for at most `max`.
-    pub(super) fn held(body: B, release: LockerGuard, max: Duration, on_lost: OnLost) -> Self {
-        let lock = Some(BodyLock::new(release, max, on_lost));
+    /// Keeps `lock` until the end of `body`.
+    pub(super) fn held(body: B, lock: BodyLock) -> Self {
+        let lock = Some(lock);
         Self::with(None, Rest::Inner { body, lock })
     }
 
@@ -144,9 +143,13 @@ where
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
             Err(error) => {
+                let end = match held.has_trailers() {
+                    true => Ok(Frame::trailers(trailers(error))),
+                    false => Err(error.into()),
+                };
                 // This drops the inner body: nothing of it runs any more.
                 self.set(Self::default());
-                Poll::Ready(Some(Err(error.into())))
+                Poll::Ready(Some(end))
             }
         }
     }

@@ -3,10 +3,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use http::HeaderMap;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::held_lock::{HeldLock, LockerGuard};
+use crate::rejection::has_trailers;
 
 use super::body::BodyError;
 use super::options::OnLost;
@@ -16,6 +18,7 @@ use super::options::OnLost;
 pub(super) struct BodyLock {
     guard: LockerGuard,
     on_lost: OnLost,
+    has_trailers: bool,
     gate: Arc<Gate>,
     watch: AbortHandle,
 }
@@ -33,17 +36,29 @@ struct BodyLockState {
 }
 
 impl BodyLock {
-    /// Spawns a task that watches the time: the body is never polled if the client does not read.
-    pub(super) fn new(guard: LockerGuard, max: Duration, on_lost: OnLost) -> Self {
+    /// Spawns a task that watches the time: the body is never polled if the client does not read. `response`
+    /// are the headers before the body.
+    pub(super) fn new(
+        guard: LockerGuard,
+        max: Duration,
+        on_lost: OnLost,
+        response: &HeaderMap,
+    ) -> Self {
         let gate = Arc::<Gate>::default();
         let held = HeldLock::clone(&guard);
         let watch = tokio::spawn(watch(held, max, on_lost, Arc::clone(&gate)));
         Self {
             guard,
             on_lost,
+            has_trailers: has_trailers(response),
             gate,
             watch: watch.abort_handle(),
         }
+    }
+
+    /// Whether a body that is cut off ends with trailers that say so, and not with an error.
+    pub(super) fn has_trailers(&self) -> bool {
+        self.has_trailers
     }
 
     /// Polls the body, unless it is cut off. Data from a poll during which it is cut off is not sent.

@@ -49,9 +49,10 @@ use super::{CommonOptions, KeyLockLayer};
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum HoldUntil {
     /// When the response body has been sent or dropped, or `max` has passed since its head. In the last
-    /// case the rest of the body is an error, and a slow reader is cut off. A body that is not polled lives
-    /// on until its connection ends, without the lock. If the [max
-    /// hold](crate::LockerBuilder::request) of the locker is over earlier, the lock is lost.
+    /// case, and if the lock is lost, the rest of the body is an error, or of a gRPC stream the status
+    /// `DEADLINE_EXCEEDED` or `ABORTED`. A body that is not polled lives on until its connection ends,
+    /// without the lock. If the [max hold](crate::LockerBuilder::request) of the locker is over earlier, the
+    /// lock is lost.
     BodyEnd {
         /// Max time for the body.
         max: Duration,

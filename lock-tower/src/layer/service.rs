@@ -17,6 +17,7 @@ use crate::service::{ResponseFuture, call};
 
 use super::KeyLockLayer;
 use super::body::LockBody;
+use super::body_lock::BodyLock;
 use super::options::{HoldUntil, KeySource, LayerOptions, OnLost, SafeMethods};
 
 /// The service that [`KeyLockLayer`] makes.
@@ -110,7 +111,8 @@ where
     };
     match (options.hold, guard) {
         (HoldUntil::BodyEnd { max }, Some(guard)) if !response.body().is_end_stream() => {
-            Ok(response.map(|body| LockBody::held(body, guard, max, options.on_lost)))
+            let lock = BodyLock::new(guard, max, options.on_lost, response.headers());
+            Ok(response.map(|body| LockBody::held(body, lock)))
         }
         (_, guard) => {
             release(guard).await;

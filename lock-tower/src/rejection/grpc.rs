@@ -5,9 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Response};
 
 use super::{Reason, Rejection};
+use crate::layer::BodyError;
 
 /// Answers a call: the status is in the head, and there is no body.
 pub(super) fn answer(content_type: &'static str, rejection: &Rejection) -> Response<Bytes> {
@@ -35,21 +36,46 @@ fn code(reason: Reason) -> i32 {
     }
 }
 
+/// Whether the body of a response is a stream of gRPC messages, which ends with trailers. gRPC-Web has its
+/// trailers in the body.
+pub(crate) fn has_trailers(response: &HeaderMap) -> bool {
+    response.get(CONTENT_TYPE).and_then(content_type) == Some(GRPC)
+}
+
+/// The end of a stream that is cut off.
+pub(crate) fn trailers(error: BodyError) -> HeaderMap {
+    match error {
+        BodyError::Lost(_) => {
+            let response = without_body(&Rejection::new(Reason::Lost));
+            let mut headers = response.into_parts().0.headers;
+            headers.remove(CONTENT_TYPE);
+            headers
+        }
+        // DEADLINE_EXCEEDED
+        BodyError::TooSlow(_) => status(4, &error.to_string()),
+    }
+}
+
 #[cfg(not(feature = "tonic"))]
 fn without_body(rejection: &Rejection) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
-    let headers = response.headers_mut();
-    headers.insert("grpc-status", code(rejection.reason()).into());
-    let message = rejection.to_string();
-    let message = percent_encoding::utf8_percent_encode(&message, ESCAPED).to_string();
-    let message = HeaderValue::try_from(message).expect("BUG: what is no header is escaped");
-    headers.insert("grpc-message", message);
+    *response.headers_mut() = status(code(rejection.reason()), &rejection.to_string());
     response
 }
 
+fn status(code: i32, message: &str) -> HeaderMap {
+    let message = percent_encoding::utf8_percent_encode(message, ESCAPED).to_string();
+    let message = HeaderValue::try_from(message).expect("BUG: what is no header is escaped");
+    let mut headers = HeaderMap::new();
+    headers.insert("grpc-status", code.into());
+    headers.insert("grpc-message", message);
+    headers
+}
+
 /// Characters that a message must escape: the percent sign, and all but printable ASCII.
-#[cfg(not(feature = "tonic"))]
 const ESCAPED: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS.add(b'%');
+
+const GRPC: &str = "application/grpc";
 
 #[cfg(feature = "tonic")]
 fn without_body(rejection: &Rejection) -> Response<Bytes> {
@@ -137,7 +163,7 @@ pub(super) fn content_type(sent: &HeaderValue) -> Option<&'static str> {
     let (rest, answer) = [
         (b"-web-text".as_slice(), "application/grpc-web-text+proto"),
         (b"-web", "application/grpc-web+proto"),
-        (b"", "application/grpc"),
+        (b"", GRPC),
     ]
     .into_iter()
     .find_map(|(kind, answer)| Some((rest.strip_prefix(kind)?, answer)))?;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
@@ -24,13 +25,23 @@ const MAX: Duration = Duration::from_secs(10);
 async fn streamed(
     layer: KeyLockLayer,
 ) -> Streamed<impl http_body::Body<Data = Bytes, Error = Infallible>> {
+    streamed_as(layer, "text/plain").await
+}
+
+async fn streamed_as(
+    layer: KeyLockLayer,
+    content_type: &'static str,
+) -> Streamed<impl http_body::Body<Data = Bytes, Error = Infallible>> {
     let (parts, body) = mpsc::unbounded_channel::<Part>();
     let body = Arc::new(Mutex::new(Some(body)));
     let service = layer.layer(service_fn(move |_: Request<String>| {
         let body = body.lock().ok().and_then(|mut body| body.take());
         let mut body = body.expect("one request is sent");
         let stream = futures_util::stream::poll_fn(move |cx| body.poll_recv(cx));
-        async { Ok::<_, Infallible>(Response::new(StreamBody::new(stream))) }
+        let mut response = Response::new(StreamBody::new(stream));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        async { Ok::<_, Infallible>(response) }
     }));
     let response = head(&service, post("/a")).await;
     assert_eq!(response.status(), 200);
@@ -140,6 +151,31 @@ async fn a_body_whose_lock_is_lost_ends_unless_it_may_go_on() {
             }
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_grpc_that_is_cut_off_ends_with_a_status() {
+    let grpc = "application/grpc+proto";
+    for (is_lost, code) in [(true, "10"), (false, "4")] {
+        let scene = Scene::new();
+        let (parts, mut body) = streamed_as(until_end(&scene), grpc).await;
+        parts.send(data("one")).unwrap();
+        assert_eq!(next(&mut body).await.unwrap().data_ref().unwrap(), "one");
+        if is_lost {
+            scene.break_lock("/a").await;
+        }
+        let trailers = next(&mut body).await.unwrap().into_trailers();
+        let trailers = trailers.expect("a stream of gRPC ends with trailers");
+        assert_eq!(trailers["grpc-status"], code);
+        assert!(trailers.contains_key("grpc-message"), "{trailers:?}");
+        assert!(!trailers.contains_key(CONTENT_TYPE), "{trailers:?}");
+        assert!(ends(&mut body).await);
+        assert!(parts.is_closed(), "the inner body is gone");
+    }
+    // Its trailers would be a frame of the body.
+    let scene = Scene::new();
+    let (_parts, mut body) = streamed_as(until_end(&scene), "application/grpc-web").await;
+    next(&mut body).await.unwrap_err();
 }
 
 #[tokio::test(start_paused = true)]
