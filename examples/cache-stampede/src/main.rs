@@ -10,9 +10,12 @@
 //! distributed lock alone only makes the 200 run one after the other: what helps is to read the cache a
 //! second time, under the lock.
 //!
+//! Where each request wants another page, permits keep more than three from being computed at once.
+//!
 //! The lock saves work and protects nothing, so a request that times out computes without it.
 #![expect(clippy::print_stdout, reason = "the output is the proof")]
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -24,6 +27,8 @@ use tokio::sync::{Barrier, OnceCell};
 
 const REQUESTS: usize = 200;
 const INSTANCES: usize = 4;
+const PERMITS: NonZeroU32 = NonZeroU32::new(3).expect("three is not zero");
+const PAGES: usize = 12;
 /// Longer than all requests take one after the other.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -38,7 +43,8 @@ async fn run(url: &str) -> Result<()> {
     stampede(url, Way::NoLock, REQUESTS).await?;
     stampede(url, Way::SingleFlight, INSTANCES).await?;
     stampede(url, Way::LockAlone, REQUESTS).await?;
-    stampede(url, Way::LockAndSecondRead, 1).await
+    stampede(url, Way::LockAndSecondRead, 1).await?;
+    cold_cache(url).await
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +76,24 @@ async fn stampede(url: &str, way: Way, expected: usize) -> Result<()> {
     let (computed, ms) = (site.computed.load(Relaxed), start.elapsed().as_millis());
     println!("{way:?}: computed {computed} times in {ms} ms");
     ensure!(computed == expected, "{way:?}: not {expected} times");
+    Ok(())
+}
+
+/// Requests for different pages: all are computed, a few at a time.
+async fn cold_cache(url: &str) -> Result<()> {
+    let (computing, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let locks = polylock::connect(url).await?;
+    let compute = async || {
+        let permit = locks.request("pages").permit(PERMITS).acquire().await?;
+        most.fetch_max(computing.fetch_add(1, Relaxed) + 1, Relaxed);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        computing.fetch_sub(1, Relaxed);
+        permit.release().await
+    };
+    try_join_all((0..PAGES).map(|_| compute())).await?;
+    let most = most.into_inner();
+    println!("cold cache: {PAGES} pages, {most} computed at once");
+    ensure!(most == PERMITS.get() as usize, "not {PERMITS} at once");
     Ok(())
 }
 

@@ -1,21 +1,21 @@
-//! Two ways to lock with ZooKeeper, the second better than the first, and polylock.
+//! Three ways to lock with ZooKeeper, each better than the one before, and polylock.
 //!
 //! ```console
 //! $ cargo run -p zookeeper-schemes
 //! ```
 //!
-//! It starts a private ZooKeeper. Twenty clients with a session each wait while another one holds the
+//! It starts a private ZooKeeper. A holder crashes. Then twenty clients with a session each wait while another one holds the
 //! lock, then hold it one after the other; the server counts how many watches the releases trigger.
 //!
 //! | scheme | what happens |
 //! |---|---|
+//! | a persistent node | it outlives a holder that crashes: locked forever |
 //! | one ephemeral node that all waiters watch | each release wakes all waiters, and all but one wait again |
 //! | ephemeral sequential nodes, each waiter watches its predecessor | each release wakes one, in the order of arrival |
 //! | polylock | the same, with a fencing token, and a holder whose session ends is notified |
 //!
-//! Do not copy the first two: in the second, a create whose reply is lost leaves a node that nobody
-//! knows, and a holder does not notice that its session has ended. A node that is not ephemeral would
-//! outlive a holder that crashes: locked forever.
+//! Do not copy the first three: in the third, a create whose reply is lost leaves a node that no client
+//! knows, and a holder does not notice that its session has ended.
 #![expect(clippy::print_stdout, reason = "the output is the proof")]
 
 use std::time::Duration;
@@ -45,6 +45,7 @@ async fn compare() -> Result<()> {
     let server = block_in_place(|| ZooKeeperServer::start(ZooKeeperOptions::new()));
     let zk = connect(&server).await?;
     zk.create("/queue", b"", &PERSISTENT).await?;
+    dead_holder_blocks(&server, &zk).await?;
     let herd = queue(&server, Scheme::OneEphemeral).await?;
     ensure!(herd > 3 * WAITERS, "no herd: {herd} watches");
     let line = queue(&server, Scheme::Sequential).await?;
@@ -57,6 +58,23 @@ async fn compare() -> Result<()> {
 async fn connect(server: &ZooKeeperServer) -> Result<Client> {
     let connector = Client::connector().with_session_timeout(SESSION);
     Ok(connector.connect(&server.address()).await?)
+}
+
+/// A holder creates a persistent node and crashes. A second node, which is ephemeral, shows when its session has
+/// ended.
+async fn dead_holder_blocks(server: &ZooKeeperServer, waiter: &Client) -> Result<()> {
+    let holder = connect(server).await?;
+    holder.create("/persistent", b"", &PERSISTENT).await?;
+    holder.create("/session", b"", &EPHEMERAL).await?;
+    drop(holder);
+    while waiter.check_stat("/session").await?.is_some() {
+        sleep(Duration::from_millis(20)).await;
+    }
+    let attempt = waiter.create("/persistent", b"", &PERSISTENT).await;
+    let is_refused = matches!(attempt, Err(ZkError::NodeExists));
+    ensure!(is_refused, "the persistent node ended with its session");
+    println!("Persistent: the holder and its session are gone, the lock is held");
+    Ok(())
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -146,8 +146,8 @@ async fn expiring_warns_before_max_hold_ends_the_lock() {
     let (locks, began) = (memory(), Instant::now());
     let request = locks.request("k").max_hold(secs(60));
     let guard = request.acquire().await.unwrap();
-    guard.expiring(secs(2)).await;
-    assert_eq!(began.elapsed().as_secs(), 58);
+    in_time("the warning", guard.expiring(secs(2))).await;
+    assert_eq!(began.elapsed().as_secs(), 58, "seconds until the warning");
     let left = guard.max_hold_left().unwrap();
     assert!(left > millis(1_900) && left <= secs(2), "{left:?}");
     assert!(guard.is_held());

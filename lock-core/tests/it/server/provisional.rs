@@ -200,7 +200,7 @@ async fn the_max_hold_of_a_first_lease_is_warned_of_in_time() {
     let request = locks.request("k").max_hold(secs(4));
     let guard = request.acquire().await.unwrap();
     let began = Instant::now();
-    guard.expiring(secs(3)).await;
+    in_time("the warning", guard.expiring(secs(3))).await;
     let after = began.elapsed();
     assert!((secs(1)..millis(1_100)).contains(&after), "{after:?}");
 }
