@@ -1,13 +1,15 @@
 //! Tokens grow even if the server loses its data.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use lock_testkit::proxy::Fate;
-use polylock_core::{DistributedLock, ErrorKind, Fencing};
+use polylock_core::layers::LocalQueue;
+use polylock_core::{DistributedLock, ErrorKind, Fencing, FencingToken};
 
 use crate::support::{
-    LONG_TTL, Place, SOON, attempt, break_lock, inspect, ms, pass, renewed, take_long, until,
-    waiting,
+    LONG_TTL, Place, SOON, acquire, attempt, break_lock, granted, inspect, ms, pass, release,
+    renewed, request, take_long, until, waiting, within,
 };
 
 /// Redis can lose writes that it has acknowledged, so a class that requires strong fencing refuses it.
@@ -16,6 +18,42 @@ async fn fencing_is_best_effort() {
     let place = Place::new();
     let fencing = place.client().await.capabilities().fencing;
     assert_eq!(fencing, Fencing::BestEffort);
+}
+
+/// Also within the millisecond of the last token, and after a block that reaches into the next one.
+#[tokio::test]
+async fn a_counter_that_is_lost_gives_no_token_again() {
+    let place = Place::new();
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let queue = Arc::new(LocalQueue::new(Arc::clone(&locks) as _).with_max_handovers(10_000));
+    let mut last = None;
+    let mut is_larger = |token: Option<FencingToken>, how: &str| {
+        assert!(token > last, "{how}: {token:?} after {last:?}");
+        last = token;
+    };
+    for round in 0..100 {
+        let guard = take_long(&locks, "a").await;
+        is_larger(guard.fencing_token(), "alone");
+        place.command(&["DEL", "{}:tokens", "a"]);
+        guard.abandon();
+        // The hand-over reserves a block.
+        let (first, next) = (
+            acquire(&queue, &attempt("b")).await,
+            waiting(&queue, within(request("b"), SOON)),
+        );
+        is_larger(first.fencing_token(), "first of two");
+        if round % 2 == 0 {
+            place.command(&["DEL", "{}:tokens"]);
+        }
+        release(first).await;
+        let next = granted(next).await;
+        is_larger(next.fencing_token(), "after a hand-over");
+        place.command(&["DEL", "{}:tokens", "b"]);
+        next.abandon();
+        let guard = take_long(&other, "b").await;
+        is_larger(guard.fencing_token(), "another client");
+        release(guard).await;
+    }
 }
 
 #[tokio::test]

@@ -137,8 +137,6 @@ async fn taken_away(place: &Place, how: impl FnOnce()) {
     let (locks, other) = (place.client().await, place.elsewhere().await);
     let guard = take_long(&locks, "a").await;
     how();
-    // A counter that is lost starts at the clock, which counts milliseconds.
-    tokio::time::sleep(ms(2)).await;
     let next = take_long(&other, "a").await;
     // Documented as unsafe: for a while there are two holders.
     assert!(guard.is_held(), "not shown to be unsafe");

@@ -30,6 +30,9 @@ fn eval(command: &str, script: &str, keys: &[&[u8]], args: &[&[u8]]) -> Cmd {
 /// The token counts only if the lock is still held under the same id after the draw. Otherwise an
 /// administrator could break the lock before the draw, and the next holder could get a smaller token.
 ///
+/// No token is drawn from a counter that does not exist: it may be lost, and the script that begins it again
+/// stays above what was drawn a moment ago.
+///
 /// `clears` also deletes what earlier draws have left in the counter.
 pub(super) fn take(
     requests: &mut Pipeline,
@@ -43,8 +46,8 @@ pub(super) fn take(
     set.arg("SET").arg(lock).arg(holder);
     set.arg("NX").arg("PX").arg(whole_millis(ttl));
     requests.add_command(set);
-    let mut draw = Cmd::with_capacity(7, 16 + tokens.len());
-    draw.arg("XADD").arg(tokens);
+    let mut draw = Cmd::with_capacity(8, 26 + tokens.len());
+    draw.arg("XADD").arg(tokens).arg("NOMKSTREAM");
     if clears {
         draw.arg("MAXLEN").arg("0");
     }

@@ -27,7 +27,8 @@ pub(crate) fn load_scripts(server: &RedisServer) {
 
 /// Which request a command is.
 pub(crate) fn kind_of(command: &Command) -> Option<Request> {
-    let joins = command.is("XADD") && command.has("NOMKSTREAM");
+    // A draw of a token has the field `t`.
+    let joins = command.is("XADD") && command.has("w");
     if joins || command.is("SET") && command.has("NX") {
         return Some(Request::Acquire);
     }
