@@ -8,6 +8,7 @@ use crate::support::rights;
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::proxy::{Command, Direction, Fate, Proxy, PushFate, ReplyOrder, Then, Watch};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, Reply};
+use lock_testkit::taker::Taker;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Reachable;
 use polylock_core::{DistributedLock, ErrorKind, LostReason, Wait};
@@ -20,6 +21,33 @@ use crate::support::{
     key, lease, loss, ms, noted, of_cluster, of_sentinels, open, release, renewed, request, take,
     take_long, until, waiting, within,
 };
+
+#[tokio::test]
+async fn several_dead_waiters_delay_the_next_by_no_more_than_one_of_them() {
+    let place = Place::new();
+    let url = format!("{}?namespace=", place.server.url());
+    let taker = Taker::example("redis-taker", url);
+    let locks = place.elsewhere().await;
+    let guard = take(&locks, "a").await;
+    let mut doomed = Vec::new();
+    for n in 0..3 {
+        let waiter = taker.take(&key("a")).with_ttl(5 * TTL).spawn();
+        doomed.push(waiter.expect("it starts"));
+        place.queued("a", n + 1).await;
+    }
+    let next = waiting(&locks, within(request("a"), 3 * SOON));
+    place.queued("a", 4).await;
+    for process in &mut doomed {
+        process.kill().expect("it is killed");
+    }
+    let began = Instant::now();
+    release(guard).await;
+    let next = granted(next).await;
+    // One grant to a dead waiter, and a heartbeat of the next one that finds it ended.
+    assert_took("passing over dead waiters", began, ..ALIVE + ms(1_500));
+    release(next).await;
+    place.assert_nothing_left(&[&locks], "a").await;
+}
 
 #[tokio::test]
 async fn a_message_that_is_lost_late_or_doubled_costs_no_more_than_a_heartbeat() {
@@ -187,7 +215,7 @@ async fn regulars(place: &Place) -> [Arc<Redis>; 3] {
 }
 
 fn joins(command: &Command) -> bool {
-    command.has("NOMKSTREAM")
+    command.is("XADD") && command.has("w")
 }
 
 #[tokio::test]
