@@ -28,7 +28,7 @@ async fn is_kept(guard: &LockGuard, place: &Place, other: &Redis) -> bool {
         if !guard.is_held() {
             return false;
         }
-        assert!((0..=500).contains(&left), "{left}");
+        assert!((0..=500).contains(&left), "the key expires in {left} ms");
         let error = answer.expect_err("two holders");
         assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
         tokio::time::sleep(ms(20)).await;

@@ -254,6 +254,6 @@ mod tests {
         let limit = budget.limit(Duration::ZERO).expect("it waits");
         let acquired = budget.bound(limit, pending::<Result<()>>(), silent).await;
         assert_eq!(kind(&acquired), Some(ErrorKind::Contended));
-        assert_eq!(began.elapsed(), WAIT);
+        assert_eq!(began.elapsed(), WAIT, "until the wait timed out");
     }
 }

@@ -162,7 +162,7 @@ mod tests {
         for ahead in [0, MAX_WAITERS - 1] {
             let (_, max) = Pace::Notified.bounds(Some(ahead));
             // Half of it is over when a poll renews it.
-            assert!(max <= TICKET / 4, "{max:?}");
+            assert!(max <= TICKET / 4, "the max backoff is {max:?}");
         }
         for ahead in [None, Some(MAX_WAITERS)] {
             let (_, max) = Pace::Notified.bounds(ahead);

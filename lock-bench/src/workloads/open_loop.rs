@@ -135,15 +135,18 @@ mod tests {
             .collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        assert!((mean / 1e6 - 1.0).abs() < 0.03, "{mean}");
-        assert!((variance.sqrt() / mean - 1.0).abs() < 0.03, "{variance}");
+        assert!((mean / 1e6 - 1.0).abs() < 0.03, "the mean is {mean} ns");
+        assert!(
+            (variance.sqrt() / mean - 1.0).abs() < 0.03,
+            "the variance is {variance}"
+        );
     }
 
     #[test]
     fn the_first_key_is_wanted_twice_as_often_as_the_second() {
         let up_to = popularity(100);
         let ratio = up_to[0] / (up_to[1] - up_to[0]);
-        assert!((ratio - 2.0).abs() < 1e-9, "{ratio}");
+        assert!((ratio - 2.0).abs() < 1e-9, "the ratio is {ratio}");
         assert!(up_to.len() == 99 && up_to.is_sorted() && up_to[98] < 1.0);
     }
 }

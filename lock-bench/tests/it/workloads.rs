@@ -145,8 +145,12 @@ async fn the_time_of_holds_is_measured() {
     plan.duration = Duration::from_secs(1);
     let sample = sample(&plan, memory()).await;
     let each = sample.held_ns / sample.acquisitions;
-    assert!(each >= 4_500_000, "{each}");
-    assert!(sample.held_ns <= sample.duration_ns, "{}", sample.held_ns);
+    assert!(each >= 4_500_000, "held for {each} ns each");
+    assert!(
+        sample.held_ns <= sample.duration_ns,
+        "held for {} ns",
+        sample.held_ns
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

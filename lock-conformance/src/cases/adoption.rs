@@ -172,7 +172,10 @@ pub async fn a_waiter_keeps_its_place_over_an_adoption(case: Case) {
     let given_back = admin(&*other).release_lease(&key, new).await;
     assert!(matches!(given_back, Ok(Released::Clean)), "{given_back:?}");
     let next = served(waiting).await;
-    assert!(next.fencing_token() > adopted, "{adopted:?}");
+    assert!(
+        next.fencing_token() > adopted,
+        "adopted with fencing token {adopted:?}"
+    );
     next.release().await.expect("a held lock is released");
 }
 

@@ -92,7 +92,10 @@ pub async fn a_token_stays_as_it_is(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
     let first = token(&guard);
-    assert!(first > 0 && i64::try_from(first).is_ok(), "{first}");
+    assert!(
+        first > 0 && i64::try_from(first).is_ok(),
+        "the first fencing token is {first}"
+    );
     tokio::time::sleep(case.ttl().mul_f64(0.6)).await;
     renewed(&guard).await;
     assert_eq!(token(&guard), first);

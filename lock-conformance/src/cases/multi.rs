@@ -46,7 +46,10 @@ pub async fn lock_all_holds_nothing_after_a_refusal(case: Case) {
     };
     let (error, waited) = timed_out(&client, wait).await;
     assert_eq!(error.key(), Some(&b));
-    assert!(waited >= limit && waited < limit + LATE, "{waited:?}");
+    assert!(
+        waited >= limit && waited < limit + LATE,
+        "timed out after {waited:?}"
+    );
     for key in [&a, &c] {
         case.assert_nothing_left(&client, key).await;
     }

@@ -141,7 +141,10 @@ pub async fn a_wait_in_the_queue_ends_at_its_limit(case: Case) {
     let waited = began.elapsed();
     let error = answer.expect_err("two hold the lock");
     assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
-    assert!(waited >= limit && waited < limit + LATE, "{waited:?}");
+    assert!(
+        waited >= limit && waited < limit + LATE,
+        "timed out after {waited:?}"
+    );
     let (began, attempt) = (Instant::now(), queue.try_lock(&key).await);
     assert!(attempt.expect("contention is no error").is_none());
     assert!(began.elapsed() < limit, "try_lock waited");

@@ -97,7 +97,10 @@ pub async fn the_shortest_ttl_is_served(case: Case) {
     let is_lease = client.capabilities().bound == LockLifetime::Lease;
     if let Some(until) = guard.valid_until().filter(|_| is_lease) {
         let left = until.saturating_duration_since(tokio::time::Instant::now());
-        assert!(left <= min_ttl.mul_f64(0.9), "{left:?}");
+        assert!(
+            left <= min_ttl.mul_f64(0.9),
+            "valid for {left:?} of {min_ttl:?}"
+        );
     }
     guard.release().await.expect("it is released");
     case.assert_free(&key).await;

@@ -17,7 +17,10 @@ pub async fn a_ticket_passes_the_lock_to_another_client(case: Case) {
     case.assert_taken(&key).await;
     let ticket: Ticket = ticket.to_string().parse().expect("a ticket is text");
     let guard = other.adopt(&ticket).await.expect("the ticket is adopted");
-    assert!(guard.fencing_token() > token, "{token:?}");
+    assert!(
+        guard.fencing_token() > token,
+        "the holder's fencing token is {token:?}"
+    );
     tokio::time::sleep(case.ttl().mul_f64(1.3)).await;
     assert!(guard.is_held(), "nobody renews it");
     case.assert_taken(&key).await;

@@ -68,7 +68,10 @@ mod tests {
         for expected in [500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000] {
             let pause = backoff.pause_after(Duration::ZERO);
             let longest = Duration::from_millis(expected);
-            assert!(pause >= longest / 2 && pause <= longest, "{pause:?}");
+            assert!(
+                pause >= longest / 2 && pause <= longest,
+                "the backoff is {pause:?}"
+            );
         }
         assert!(backoff.pause_after(Duration::from_secs(9)) >= MAX_PAUSE / 2);
         assert!(backoff.pause_after(MAX_PAUSE) <= FIRST_PAUSE);

@@ -254,7 +254,7 @@ async fn a_follower_sends_two_requests_a_second() {
     // Less than a third of the ttl: the leader renews nothing.
     assert!(timeout(secs(60), seen.next()).await.is_err());
     let sent = store.faults().requests() - before;
-    assert!((118..=120).contains(&sent), "{sent}");
+    assert!((118..=120).contains(&sent), "{sent} requests in a minute");
     drop(leadership);
 }
 

@@ -391,7 +391,10 @@ async fn a_record_whose_answer_is_lost_is_written_again_and_one_that_hangs_ends_
     assert_eq!(outcome(&once).await, "skipped");
 
     let (once, ended, took) = with(Fault::Silence, "silent").await;
-    assert!(took >= TTL && took <= TTL + millis(10), "{took:?}");
+    assert!(
+        took >= TTL && took <= TTL + millis(10),
+        "ended after {took:?}"
+    );
     let error = unrecorded(ended);
     assert!(error.kind() == ErrorKind::Unavailable && error.is_outcome_unknown());
     assert_eq!(store.live_keys(), 0);

@@ -127,6 +127,10 @@ mod tests {
         let release = Box::pin(async move { drop(other) });
         background.detach(&OnRuntime::current(), release);
         assert!(shutdown.await && second.await.expect("no panic"));
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(
+            begun.elapsed(),
+            Duration::ZERO,
+            "until both shutdowns ended"
+        );
     }
 }

@@ -18,7 +18,11 @@ fn a_held_lock_is_waited_for_as_long_as_asked() {
     let wait = Duration::from_millis(200);
     let error = locks.lock_within("key", wait).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended);
-    assert!(begin.elapsed() >= wait, "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() >= wait,
+        "timed out after {:?}",
+        begin.elapsed()
+    );
     let waiter = thread::spawn({
         let locks = locks.clone();
         move || locks.lock("key").unwrap().fencing_token()

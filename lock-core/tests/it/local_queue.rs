@@ -49,7 +49,7 @@ async fn short_work_is_handed_over_for_a_while() {
     let (store, locks) = queued();
     let place = handed_over(&(Arc::new(locks) as _), &store).await;
     // A millisecond each, 25 of them, and the last of the run is told in advance.
-    assert!((25..=27).contains(&place), "{place}");
+    assert!((25..=27).contains(&place), "granted in place {place}");
 }
 
 #[tokio::test(start_paused = true)]

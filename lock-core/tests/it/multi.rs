@@ -52,14 +52,18 @@ async fn each_of_several_keys_is_requested_with_the_options() {
     let all = request.acquire().await.unwrap();
     for guard in all.guards() {
         let left = guard.valid_until().unwrap() - Instant::now();
-        assert!(left > secs(5) && left <= secs(10), "{left:?}");
+        assert!(left > secs(5) && left <= secs(10), "valid for {left:?}");
     }
     assert!(readers().try_acquire().await.unwrap().is_some());
     let began = Instant::now();
     let writer = store.request_all(["b", "a"]).wait(Wait::AtMost(secs(1)));
     let error = writer.acquire().await.unwrap_err();
     assert_eq!(error.message(), "the lock is held, waited 1s");
-    assert!(began.elapsed() >= secs(1) && began.elapsed() < secs(2));
+    let waited = began.elapsed();
+    assert!(
+        waited >= secs(1) && waited < secs(2),
+        "timed out after {waited:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +125,7 @@ async fn a_late_reply_of_the_store_is_part_of_the_wait() {
     let began = Instant::now();
     let error = store.lock_within("a", secs(5)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended);
-    assert_eq!(began.elapsed(), secs(5));
+    assert_eq!(began.elapsed(), secs(5), "until the wait timed out");
 }
 
 /// The time that the first key took says nothing about the server of the second, which may fail early or late.
@@ -302,7 +306,11 @@ async fn a_release_that_hangs_keeps_no_other_key() {
     let release = tokio::spawn(all.release());
     let began = Instant::now();
     drop(store.lock_within("a", secs(4)).await.unwrap());
-    assert!(began.elapsed() < secs(1), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < secs(1),
+        "granted after {:?}",
+        began.elapsed()
+    );
     let error = release.await.unwrap().unwrap_err();
     assert!(error.is_outcome_unknown(), "{error:?}");
     assert!(store.shutdown(secs(60)).await);
@@ -326,5 +334,9 @@ async fn a_wait_that_the_first_key_has_used_up_bounds_the_others() {
     let acquired = in_time("the wait ends", both.acquire()).await;
     let error = acquired.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
-    assert!(began.elapsed() <= millis(200), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() <= millis(200),
+        "timed out after {:?}",
+        began.elapsed()
+    );
 }

@@ -170,7 +170,7 @@ async fn hand_overs_end_after_the_time_of_the_url() {
     let here = example.connect(params).await;
     let place = handed_over(&here, &example.memory).await;
     // A millisecond each, and the last of the run is told in advance.
-    assert!((50..=52).contains(&place), "{place}");
+    assert!((50..=52).contains(&place), "granted in place {place}");
 }
 
 #[tokio::test]

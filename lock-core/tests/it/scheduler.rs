@@ -149,7 +149,10 @@ async fn expiring_warns_before_max_hold_ends_the_lock() {
     in_time("the warning", guard.expiring(secs(2))).await;
     assert_eq!(began.elapsed().as_secs(), 58, "seconds until the warning");
     let left = guard.max_hold_left().unwrap();
-    assert!(left > millis(1_900) && left <= secs(2), "{left:?}");
+    assert!(
+        left > millis(1_900) && left <= secs(2),
+        "max_hold ends in {left:?}"
+    );
     assert!(guard.is_held());
 }
 
@@ -256,7 +259,11 @@ async fn a_deadline_is_kept_whenever_a_renewal_in_company_begins() {
         plan_all(&locks, Request::Renew, Fault::Silence);
         let reason = in_time("the loss of the lock", short.lost()).await;
         let after = began.elapsed();
-        assert_eq!(reason, LostReason::Unreachable, "{tenths}");
+        assert_eq!(
+            reason,
+            LostReason::Unreachable,
+            "after {tenths} tenths of a second"
+        );
         let expected = secs(9)..millis(9_010);
         assert!(expected.contains(&after), "{tenths}: lost after {after:?}");
         assert!(!short.is_held());

@@ -146,7 +146,7 @@ async fn the_deadline_counts_from_before_the_request() {
     let late = Fault::LateReply(secs(4));
     store.faults().plan(Request::Adopt, late);
     let guard = store.adopt(&ticket).await.unwrap();
-    assert_eq!(left(&guard), secs(23));
+    assert_eq!(left(&guard), secs(23), "the lease is valid for");
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +163,7 @@ async fn a_server_that_was_out_of_reach_for_longer_than_the_ttl_grants_a_whole_l
     let began = Instant::now();
     let guard = store.acquire(&request).await.unwrap();
     assert!(began.elapsed() > secs(50), "ten requests of 5 s each");
-    assert!(left(&guard) > secs(26), "{:?}", left(&guard));
+    assert!(left(&guard) > secs(26), "valid for {:?}", left(&guard));
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,7 +179,11 @@ async fn without_an_answer_it_ends_and_leaves_nothing() {
     let error = store.acquire(&request).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.is_outcome_unknown());
-    assert!(began.elapsed() < secs(8), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < secs(8),
+        "ended after {:?}",
+        began.elapsed()
+    );
     assert!(!is_free(&store).await);
     store.faults().clear();
     in_time("the release", store.shutdown(secs(60))).await;
@@ -202,7 +206,7 @@ async fn a_request_that_never_arrived_costs_no_ticket() {
     store.faults().set_reachable(Reachable::Connected);
     let guard = in_time("the adoption", adopting).await.unwrap().unwrap();
     // None of those before can have been seen by the server.
-    assert_eq!(left(&guard), secs(27));
+    assert_eq!(left(&guard), secs(27), "the lease is valid for");
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,7 +256,11 @@ async fn the_min_hold_goes_with_the_ticket_and_the_longest_begins_anew() {
     let began = Instant::now();
     let reason = in_time("the loss", guard.lost()).await;
     assert_eq!(reason, LostReason::MaxHold);
-    assert_eq!(began.elapsed().as_secs(), longest.as_secs());
+    assert_eq!(
+        began.elapsed().as_secs(),
+        longest.as_secs(),
+        "seconds until the loss"
+    );
 }
 
 #[tokio::test(start_paused = true)]

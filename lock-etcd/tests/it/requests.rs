@@ -137,7 +137,11 @@ async fn a_lock_that_was_waited_for_has_its_whole_ttl() {
     release(guard).await;
     let next = granted(waiter).await;
     let left = |guard: &LockGuard| guard.valid_until().map(|until| until - Instant::now());
-    assert!(left(&next) > Some(SOON * 4 / 5), "{:?}", left(&next));
+    assert!(
+        left(&next) > Some(SOON * 4 / 5),
+        "valid for {:?}",
+        left(&next)
+    );
     release(next).await;
 }
 

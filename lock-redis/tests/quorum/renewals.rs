@@ -62,7 +62,7 @@ async fn an_extension_is_no_longer_than_a_restarted_node_stays_out() {
     // Several renewals by the ttl arrive meanwhile.
     tokio::time::sleep(TTL * 3 / 2).await;
     let left = nodes[0].command(&["PTTL", "a"]).integer();
-    assert!(left > Some(3_000), "{left:?}");
+    assert!(left > Some(3_000), "the key expires in {left:?} ms");
     assert!(guard.release().await.is_ok());
 }
 

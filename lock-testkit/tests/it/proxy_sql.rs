@@ -76,7 +76,11 @@ fn faults_meet_their_requests(server: &DatabaseServer, kind: &Kind) {
     proxy.plan(is_insert, Fate::LateReply(MOMENT));
     let output = kind.run(&proxy, "INSERT INTO t VALUES (9);\nSELECT max(a) FROM t;\n");
     assert_eq!(printed(&output).as_deref(), Some("9\n"), "{output:?}");
-    assert!(began.elapsed() >= MOMENT);
+    assert!(
+        began.elapsed() >= MOMENT,
+        "replied after {:?}",
+        began.elapsed()
+    );
 }
 
 #[test]

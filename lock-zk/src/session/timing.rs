@@ -312,7 +312,7 @@ mod tests {
         for _ in 0..100 {
             let answered = next + ms(30);
             let left = evidence.valid_until().since(answered);
-            assert!(left >= evidence.timeout / 2, "{left:?}");
+            assert!(left >= evidence.timeout / 2, "valid for {left:?}");
             evidence.written(next, answered);
             next = answered + evidence.beat();
         }

@@ -126,7 +126,7 @@ async fn a_lock_that_others_want_costs_five_requests() {
     let locked: usize = tasks.join_all().await.into_iter().sum();
     let count = place.count() - before;
     let hand_offs = hand_offs.load(Ordering::SeqCst);
-    assert!(hand_offs >= 50, "{hand_offs}");
+    assert!(hand_offs >= 50, "{hand_offs} hand-offs");
     let requests = count.requests - count.own_watches;
     assert!(requests <= 5 * locked, "{locked} locks: {count:?}");
 }

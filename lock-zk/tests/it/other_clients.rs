@@ -66,7 +66,7 @@ async fn exclude_and_wake_each_other(compat: Compat, recipe: Recipe) {
     assert!(!waiter.is_finished());
     other.release().await;
     let (guard, took) = timed(granted(waiter)).await;
-    assert!(took < soon, "{took:?}");
+    assert!(took < soon, "granted after {took:?}");
     // Ours excludes theirs, and its release wakes theirs and not the next of ours.
     assert!(!other.tries().await, "two holders");
     place.contenders("a", 1).await;
@@ -78,7 +78,7 @@ async fn exclude_and_wake_each_other(compat: Compat, recipe: Recipe) {
     assert!(!other.has_answered());
     release(guard).await;
     let (answer, took) = timed(other.answer()).await;
-    assert!(answer == "yes" && took < soon, "{took:?}");
+    assert!(answer == "yes" && took < soon, "{answer} after {took:?}");
     assert!(!last.is_finished(), "two holders");
     other.release().await;
     release(timed(granted(last)).await.0).await;

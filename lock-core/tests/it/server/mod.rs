@@ -55,9 +55,9 @@ async fn a_lock_is_valid_no_longer_than_its_max_hold() {
             assert_eq!(guard.valid_until(), None, "the session sets no deadline");
             locks.control().limit(locks.now() + secs(20));
         }
-        assert_eq!(left(&guard), secs(10));
+        assert_eq!(left(&guard), secs(10), "the lease is valid for");
         guard.renew().await.unwrap();
-        assert_eq!(left(&guard), secs(10));
+        assert_eq!(left(&guard), secs(10), "the renewed lease is valid for");
     }
 }
 

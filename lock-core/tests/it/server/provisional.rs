@@ -202,5 +202,8 @@ async fn the_max_hold_of_a_first_lease_is_warned_of_in_time() {
     let began = Instant::now();
     in_time("the warning", guard.expiring(secs(3))).await;
     let after = began.elapsed();
-    assert!((secs(1)..millis(1_100)).contains(&after), "{after:?}");
+    assert!(
+        (secs(1)..millis(1_100)).contains(&after),
+        "warned after {after:?}"
+    );
 }

@@ -278,6 +278,6 @@ fn a_lease_is_extended_without_async() {
     let left = guard
         .valid_until()
         .map(|until| until - std::time::Instant::now());
-    assert!(left > Some(secs(500)), "{left:?}");
+    assert!(left > Some(secs(500)), "valid for {left:?}");
     block_on(guard.into_async().release()).expect("it is held");
 }

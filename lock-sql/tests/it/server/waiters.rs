@@ -156,7 +156,11 @@ async fn a_waiter_gets_what_a_transaction_releases(site: Site) {
     held.release().await;
     let released = Instant::now();
     let guard = waiting.await.expect("it is granted");
-    assert!(released.elapsed() < SOON);
+    assert!(
+        released.elapsed() < SOON,
+        "granted after {:?}",
+        released.elapsed()
+    );
     guard.release().await.expect("it is released");
 }
 

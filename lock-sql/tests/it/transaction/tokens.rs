@@ -103,7 +103,10 @@ async fn no_token_is_below_the_clock_or_those_of_others<S: Server>(server: S) {
     let mut tx = begin::<S>(&mut raw).await;
     let lock = locks().acquire_in(&mut *tx, "k").await.unwrap();
     let token = lock.fencing_token().value();
-    assert!((now..now + 60_000_000).contains(&token), "{token}");
+    assert!(
+        (now..now + 60_000_000).contains(&token),
+        "the fencing token is {token}"
+    );
     tx.commit().await.unwrap();
     // Tokens of others count as well.
     let ahead = i64::MAX as u64 / 2;

@@ -51,7 +51,11 @@ async fn the_oldest_go_beyond_the_bytes() {
         let put = put(&store, &key, &response(1, None), None, DAY).await;
         assert_eq!(put, Put::Stored);
     }
-    assert!((1..30).contains(&store.len()), "{}", store.len());
+    assert!(
+        (1..30).contains(&store.len()),
+        "{} responses are stored",
+        store.len()
+    );
     let store = MemoryResponses::new().with_max_bytes(100);
     fill(&store, 1, DAY).await;
     assert!(store.is_empty());

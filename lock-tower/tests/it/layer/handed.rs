@@ -122,5 +122,8 @@ async fn a_client_that_got_no_lock_sees_how_long_it_waited() {
     refused.assert_refused(409, "lock-timeout");
     let timing = refused.header("server-timing").expect("it is asked for");
     let millis = timing.strip_prefix("lock;dur=").unwrap();
-    assert!(millis.parse::<f64>().unwrap() >= 2000.0, "{timing}");
+    assert!(
+        millis.parse::<f64>().unwrap() >= 2000.0,
+        "the header is {timing}"
+    );
 }

@@ -93,7 +93,8 @@ async fn a_locker_of_requests_waits_as_its_class_says() {
         let _held = locker.lock("7").await.unwrap();
         let began = tokio::time::Instant::now();
         assert_eq!(locker.lock("7").await.unwrap_err().reason(), reason);
-        assert!(began.elapsed() < Locker::DEFAULT_WAIT);
+        let waited = began.elapsed();
+        assert!(waited < Locker::DEFAULT_WAIT, "refused after {waited:?}");
         let another = class
             .locker("accounts")
             .wait(Duration::from_millis(1))
@@ -119,7 +120,7 @@ async fn a_locker_without_a_wait_in_the_configuration_waits_as_lockers_do() {
     let waited = began.elapsed();
     // A request without a locker waits for 30 seconds.
     let expected = Locker::DEFAULT_WAIT..Duration::from_secs(30);
-    assert!(expected.contains(&waited), "{waited:?}");
+    assert!(expected.contains(&waited), "refused after {waited:?}");
 }
 
 #[test]
