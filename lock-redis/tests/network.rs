@@ -140,7 +140,8 @@ async fn black_hole(direction: Direction) {
     let began = Instant::now();
     let _error = assert_error(&locks, &attempt("c"), ErrorKind::Unavailable).await;
     assert_took("a request without a reply", began, ..ms(1_800));
-    assert_eq!(held.lost().await, LostReason::Unreachable);
+    let lost = tokio::time::timeout(TTL + SOON, held.lost()).await;
+    assert_eq!(lost, Ok(LostReason::Unreachable));
     assert_took("the loss", began, ..TTL + ms(500));
     // Other clients are served meanwhile, also in place of the waiter that is cut off.
     let next = noted(&recorder, &other, &within(request("a"), SOON)).await;

@@ -80,7 +80,8 @@ async fn an_address_that_cannot_be_proclaimed_is_an_error() {
     let leader = there.leader().await.unwrap();
     assert_eq!(address(leader.as_ref()), Some(&b"y"[..]));
 
-    first.lost().await;
+    let lost = timeout(TTL * 2, first.lost()).await;
+    lost.expect("the loss is signaled");
     let before = store.faults().requests();
     let error = first.proclaim("x").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
@@ -153,7 +154,8 @@ async fn a_task_of_the_leader_learns_of_the_end_of_its_term() {
             "dropped" => drop(leadership),
             "lost" => {
                 store.expire(&key());
-                leadership.lost().await;
+                let lost = timeout(TTL * 2, leadership.lost()).await;
+                lost.expect("the loss is signaled");
                 assert!(!here.leads());
                 timeout(millis(1), leadership.ended()).await.expect("lost");
             }
@@ -391,7 +393,8 @@ async fn a_former_term_does_not_end_the_next_one() {
     let here = candidate(&store, "a");
     let first = here.campaign().await.unwrap();
     store.expire(&key());
-    first.lost().await;
+    let lost = timeout(TTL * 2, first.lost()).await;
+    lost.expect("the loss is signaled");
     assert!(has_stopped(&here));
     let second = here.campaign().await.unwrap();
     assert!(here.leads() && second.leads() && !first.leads());

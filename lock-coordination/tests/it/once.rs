@@ -473,7 +473,8 @@ async fn a_run_that_lost_its_lock_is_not_recorded_and_keeps_others_out_until_it_
     // The lock is lost by this instance alone, which might still be at work.
     let here = here.max_hold(TTL / 2);
     let run = started(&here).await;
-    run.lost().await;
+    let lost = timeout(TTL * 2, run.lost()).await;
+    lost.expect("the loss is signaled");
     assert!(matches!(there.start().await, Ok(OnceStart::Busy)));
     let error = run.finish(RunOutcome::Ran).await.expect_err("it is lost");
     assert_eq!(error.kind(), ErrorKind::Lost);

@@ -68,7 +68,7 @@ async fn a_log_that_panics_keeps_no_waiter_from_the_lock() {
     let next = try_start(&locks, request);
     tokio::task::yield_now().await;
     store.break_lock(guard.key(), "for the test").await.unwrap();
-    assert_eq!(guard.lost().await, LostReason::Broken);
+    assert_eq!(in_time("the loss", guard.lost()).await, LostReason::Broken);
     let next = next.await.unwrap();
     assert!(next.is_ok(), "the waiter was not told of the loss");
 }

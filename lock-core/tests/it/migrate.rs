@@ -91,7 +91,8 @@ async fn is_lost_when_either_is_and_gives_the_other_back() {
         let lost = guard.lost();
         store.break_lock(&key(), "test").await.unwrap();
         assert!(!guard.is_held(), "{broken}");
-        assert_eq!(lost.await, LostReason::Broken, "{broken}");
+        let reason = in_time("the loss", lost).await;
+        assert_eq!(reason, LostReason::Broken, "{broken}");
         // The holder may be stuck: the other lock is released before it drops its guard.
         settle().await;
         assert_eq!(stores.is_free().await, (true, true), "{broken}");
@@ -452,7 +453,7 @@ async fn a_shutdown_after_a_loss_waits_for_the_release_of_the_other_part() {
     let locks = Observe::new(both).with_observer(observer);
     let guard = locks.lock("k").await.unwrap();
     stores.old.break_lock(&key(), "for the test").await.unwrap();
-    assert_eq!(guard.lost().await, LostReason::Broken);
+    assert_eq!(in_time("the loss", guard.lost()).await, LostReason::Broken);
     assert_eq!(
         told.try_recv(),
         Ok(true),

@@ -258,7 +258,7 @@ async fn guards_of_two_backends_are_held_together() {
     assert_eq!(error.lost_reason(), Some(LostReason::Broken));
     assert_eq!(error.key(), Some(broken));
     assert_eq!(Arc::strong_count(&work), 1, "the work is dropped");
-    assert_eq!(both.lost().await, LostReason::Broken);
+    assert_eq!(in_time("the loss", both.lost()).await, LostReason::Broken);
     assert!(both.ensure_held().is_err());
     let refused = both.run(async { 7 }).await.unwrap_err();
     assert_eq!(refused.key(), Some(both.guards()[1].key()));

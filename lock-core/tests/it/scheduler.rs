@@ -368,7 +368,7 @@ async fn a_lease_that_expired_here_is_released_before_it_expires_there() {
     let locks = memory();
     let began = Instant::now();
     let guard = manual(&locks, secs(10)).await;
-    guard.lost().await;
+    in_time("the loss", guard.lost()).await;
     drop(guard);
     drop(locks.client().lock("k").await.unwrap());
     let after = began.elapsed();

@@ -274,7 +274,8 @@ async fn a_row_that_makes_no_sense_costs_its_own_lock_only() {
     let bad = locks.acquire(&short("bad")).await.unwrap();
     place.run(DAMAGE_BAD).await;
     // Both are renewed together.
-    bad.lost().await;
+    let lost = tokio::time::timeout(Duration::from_secs(20), bad.lost()).await;
+    lost.expect("the loss is signaled");
     let mut writer = place.sql().await;
     for round in 0..4 {
         // Requests that come meanwhile are served together.

@@ -144,7 +144,8 @@ async fn a_new_session_logs_in_with_the_password_that_the_file_has_by_then() {
     let text = std::fs::read_to_string(&users).expect("there are users");
     std::fs::write(&users, text.replace("first", "second")).expect("they may be written");
     server.restart();
-    let reason = guard.lost().await;
+    let lost = tokio::time::timeout(SOON * 4, guard.lost()).await;
+    let reason = lost.expect("the loss is signaled");
     assert!(
         matches!(reason, LostReason::SessionEnded | LostReason::Unreachable),
         "{reason}"
