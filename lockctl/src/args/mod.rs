@@ -73,7 +73,7 @@ pub(crate) enum CliCommand {
     Run(RunArgs),
     Lead(LeadArgs),
     Leader(LeaderArgs),
-    /// Tell whether a lock is free: exit 0 if it is, 75 if it is held
+    /// Check whether a lock is free: exit 0 if it is, 75 if it is held
     Try(KeyArgs),
     /// List the locks that are held
     List(PatternArgs),

@@ -245,7 +245,7 @@ fn check_options(args: &GlobalArgs, is_backend_option: bool) -> Result<(), Comma
         () if args.is_config_option && is_config_empty => "--config",
         () => return Ok(()),
     };
-    let message = format!("{empty} is empty, so there is no telling which backend is meant");
+    let message = format!("{empty} is empty, so lockctl does not know which backend to use");
     Err(CommandFailure::new(Exit::Usage, message).with_hint(format!(
         "check the variable that {empty} is given; without the option a default is used"
     )))
@@ -259,7 +259,7 @@ fn check_default(env: impl Fn(&str) -> Option<OsString>) -> Result<(), CommandFa
     let is_empty = |name: &&str| env(name).is_some_and(|value| value.is_empty());
     if let Some(empty) = ["LOCK_URL", "LOCK_CONFIG"].into_iter().find(is_empty) {
         let message =
-            format!("{empty} is set and empty, so there is no telling which backend is meant");
+            format!("{empty} is set and empty, so lockctl does not know which backend to use");
         let hint = format!("give {empty} a value; {UNSET}");
         return Err(CommandFailure::new(Exit::Config, message).with_hint(hint));
     }

@@ -44,9 +44,9 @@ impl Console {
         }
     }
 
-    /// What is said in place of lines that nobody read in time.
+    /// Printed in place of lines that were not read in time.
     pub(crate) fn missing(lines: usize) -> String {
-        format!("lockctl: {lines} lines are missing, because nobody read this in time\n")
+        format!("lockctl: {lines} lines are missing, because they were not read in time\n")
     }
 
     /// Waits a moment until all is said.

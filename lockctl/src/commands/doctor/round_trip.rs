@@ -154,8 +154,8 @@ impl Advice {
             return HealthCheck::ok("round-trip", summary);
         };
         let impact = format!(
-            "a {what} of {} has room for exchanges of {}, and the p90 is {}: holders lose locks \
-             that nobody wants",
+            "a {what} of {} has room for exchanges of {}, and the p90 is {}: holders lose \
+             uncontended locks",
             human(time),
             exact(room),
             exact(cycle.p90),
