@@ -307,7 +307,7 @@ impl From<NotHeld> for Rejection {
 /// The default delay before a retry, the least that `Retry-After` can express.
 pub(crate) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-const NO_KEY: &str = "no key can be told from a request";
+const NO_KEY: &str = "no key can be read from a request";
 
 /// For handlers that read a key themselves.
 impl From<KeyError> for Rejection {

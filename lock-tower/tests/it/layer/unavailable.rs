@@ -118,7 +118,7 @@ async fn a_service_that_is_set_up_wrongly_is_logged_every_ten_seconds() {
     for (pause, expected) in [(0, 1), (1, 1), (10, 2)] {
         tokio::time::advance(Duration::from_secs(pause)).await;
         assert_eq!(send(&service, post("/a")).await.status, 500);
-        assert_eq!(count("no key can be told from a request"), expected);
+        assert_eq!(count("no key can be read from a request"), expected);
         #[cfg(feature = "axum")]
         {
             use axum::extract::FromRequestParts as _;
