@@ -109,7 +109,7 @@ const RULES: &[HealthRule<Masters>] = &[
                 Status::Error.because(format!("{one} and {other} are the same server"))
             }
             None if all.answering().any(|(_, facts)| facts.run_id.is_none()) => {
-                Status::NotChecked.because("INFO does not tell of each master which one it is")
+                Status::NotChecked.because("INFO of a master has no run_id")
             }
             None => Status::Ok.because("each master is a server of its own"),
         },

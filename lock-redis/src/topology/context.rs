@@ -114,11 +114,7 @@ impl ConnectionContext {
 
     fn warn_of_silence(&self, server: &str, why: &str) {
         if !self.has_warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                server,
-                why,
-                "waiters are not notified and ask again and again"
-            );
+            tracing::warn!(server, why, "waiters are not notified and poll");
         }
     }
 }
