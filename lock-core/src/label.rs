@@ -116,7 +116,7 @@ impl Label {
     }
 
     /// Reads the text form; what it does not know is left out, and each text is cut to the length of a note:
-    /// whoever may write to the store may have written anything.
+    /// any client with write access to the store may have written it.
     #[must_use]
     pub fn decode(text: &str) -> Self {
         let mut fields = LabelFields::default();

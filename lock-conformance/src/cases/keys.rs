@@ -122,7 +122,7 @@ fn seed() -> u64 {
         u64::from_le_bytes(bytes)
     });
     // Shown by the test runner if the case fails.
-    #[expect(clippy::print_stdout, reason = "for whoever repeats a failure")]
+    #[expect(clippy::print_stdout, reason = "the seed repeats a failure")]
     {
         println!("LOCK_TEST_SEED={seed}");
     }

@@ -316,7 +316,7 @@ async fn the_next_one_of_the_process_renews_as_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn min_hold_keeps_both_whoever_renews_them() {
+async fn min_hold_keeps_both_with_each_kind_of_renewal() {
     for renewal in [Renewal::Automatic, Renewal::Manual] {
         let stores = Move::new();
         let request = AcquireRequest::new(key()).with_ttl(secs(10));

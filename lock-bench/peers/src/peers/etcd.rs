@@ -86,7 +86,7 @@ impl Subject for Locks {
     }
 
     async fn release(&self, held: Held) -> Result<(), Failure> {
-        // Whoever used its lease while the key is there would have the lock.
+        // Another task with this lease would have the lock while the key is there.
         self.client.clone().unlock(held.key).await.map_err(failed)?;
         self.leases().push(held.lease);
         Ok(())

@@ -247,7 +247,7 @@ fn seed() -> u64 {
     let given = std::env::var("LOCK_TEST_SEED").ok();
     let seed = given.map(|seed| seed.parse().expect("LOCK_TEST_SEED is a number"));
     let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
-    #[expect(clippy::print_stdout, reason = "for whoever repeats a failure")]
+    #[expect(clippy::print_stdout, reason = "the seed repeats a failure")]
     {
         println!("LOCK_TEST_SEED={seed}");
     }
