@@ -187,7 +187,7 @@ impl Listener {
         let now = self.engine.now();
         let recent = |since: Moment| now.since(since) < IDLE;
         state.topics.retain(|_, topic| recent(topic.attended));
-        if self.local.held.is_held_for(MOMENT) {
+        if self.local.held.is_held_for(LISTEN_DELAY) {
             state.last = Some(now);
         }
         state.last.is_some_and(recent)
@@ -204,14 +204,14 @@ impl Listener {
 
     /// Listens until the connection breaks, or is no longer needed.
     async fn listen(&self) -> Result<(), SqlFailure> {
-        let opened = timeout(OPENING, self.open()).await;
+        let opened = timeout(CONNECT_TIMEOUT, self.open()).await;
         let mut listener = opened.map_err(|_| late())??;
         // The clients that rely on notifications learn that none come any more.
         let _receiving = OnDrop(|| self.stop_receiving());
         self.is_receiving.store(true, Ordering::Release);
         self.has_failed.store(false, Ordering::Release);
         while self.is_wanted(&mut self.state.lock()) {
-            match timeout(SILENCE, listener.try_recv()).await {
+            match timeout(PING_INTERVAL, listener.try_recv()).await {
                 Ok(Ok(Some(message))) => self.dispatch(message.payload()),
                 Ok(Ok(None)) => return Err(late()),
                 Ok(Err(error)) => return Err(of(error)),
@@ -228,7 +228,7 @@ impl Listener {
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
-            .acquire_timeout(OPENING)
+            .acquire_timeout(CONNECT_TIMEOUT)
             .connect_lazy_with(options.map_err(SqlFailure::of_opening)?);
         let mut listener = PgListener::connect_with(&pool).await.map_err(of)?;
         // Reconnects here, to notify the users of the connection.
@@ -260,7 +260,7 @@ impl RunningListener {
         let mut backoff = MIN_BACKOFF;
         while !here.stops() {
             if !here.is_wanted(&mut here.state.lock()) {
-                drop(timeout(MOMENT, here.attended.notified()).await);
+                drop(timeout(LISTEN_DELAY, here.attended.notified()).await);
                 continue;
             }
             match here.listen().await {
@@ -281,7 +281,7 @@ async fn ping(listener: &mut PgListener) -> Result<(), SqlFailure> {
     use sqlx::Acquire as _;
 
     let ping = async { listener.acquire().await?.ping().await };
-    let pinged = timeout(OPENING, ping).await;
+    let pinged = timeout(CONNECT_TIMEOUT, ping).await;
     pinged.map_err(|_| late())?.map_err(of)
 }
 
@@ -309,15 +309,15 @@ const IDLE: Duration = Duration::from_secs(60);
 const REQUEST_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How long a lease is held before this process listens for it.
-const MOMENT: Duration = Duration::from_secs(1);
+const LISTEN_DELAY: Duration = Duration::from_secs(1);
 
 /// Prefix of the topic in messages to holders. Clients that do not know it know no such topic.
 const BROKEN: &str = "broken/";
 
-const OPENING: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// After this time without a message the connection is asked whether it is alive.
-pub(crate) const SILENCE: Duration = Duration::from_secs(5);
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Backoff before it is opened again.
 const MIN_BACKOFF: Duration = Duration::from_millis(50);
@@ -337,7 +337,7 @@ mod tests {
         let url = LockUrl::parse("postgres://a:b@127.0.0.1/c?mode=lease").unwrap();
         let target = ConnectTarget::of(SqlConfig::from_url(&url).unwrap()).unwrap();
         let target = Arc::new(target);
-        let pool = Pool::new(&engine, &target, 1, MOMENT);
+        let pool = Pool::new(&engine, &target, 1, LISTEN_DELAY);
         let listener = Listener::new(&engine, &target, &pool, &Arc::default(), "t");
         let is_running = |listener: &Listener| listener.state.lock().is_running;
         listener.state.lock().is_running = true;

@@ -53,8 +53,8 @@ impl DatabaseStore {
             .into_iter()
             .partition(|at| self.shared_leases.has(due[*at].id));
         let (renew, renew_shared) = (&self.statements.renew, &self.statements.renew_shared);
-        let exclusive = exclusive.chunks(MOST).map(|batch| (renew, batch));
-        let shared = shared.chunks(MOST).map(|batch| (renew_shared, batch));
+        let exclusive = exclusive.chunks(MAX_BATCH).map(|batch| (renew, batch));
+        let shared = shared.chunks(MAX_BATCH).map(|batch| (renew_shared, batch));
         let batches = exclusive.chain(shared);
         let batches = batches.map(|(renewals, batch)| self.renew_batch(&round, renewals, batch));
         before(until, join_all(batches)).await;
@@ -227,7 +227,7 @@ fn is_renewed(lock: &LockRows, id: LeaseId, ttl: Duration, answer: &QueryResult)
 }
 
 /// Max leases of one statement, equal to those that SQLite renews in one transaction.
-const MOST: usize = 256;
+const MAX_BATCH: usize = 256;
 
 /// How long before the timeout of the caller the results are returned.
 const REPORT: Duration = Duration::from_millis(50);

@@ -116,12 +116,12 @@ fn is_no_savepoint(db_error: &DbError) -> bool {
 /// Whole seconds. MySQL has no 0, and takes 1 where only MariaDB reads the comment.
 fn limit(wait: Wait) -> String {
     match wait {
-        Wait::Forever => MOST.to_string(),
+        Wait::Forever => MAX_WAIT_SECONDS.to_string(),
         Wait::AtMost(limit) if !limit.is_zero() => {
             let seconds = limit
                 .saturating_add(Duration::from_nanos(999_999_999))
                 .as_secs();
-            seconds.clamp(1, MOST).to_string()
+            seconds.clamp(1, MAX_WAIT_SECONDS).to_string()
         }
         _ => "/*M! 0 * */ 1".to_owned(),
     }
@@ -181,4 +181,4 @@ const RELEASE: &str = "RELEASE SAVEPOINT polylock";
 const NO_SAVEPOINT: u16 = 1305;
 
 /// The longest wait that MariaDB takes, 3 years; MySQL takes ten times that.
-const MOST: u64 = 100_000_000;
+const MAX_WAIT_SECONDS: u64 = 100_000_000;

@@ -113,7 +113,8 @@ impl LockWaitLimit {
             Wait::Forever => Self::None,
             Wait::AtMost(limit) if !limit.is_zero() => {
                 let left = limit.saturating_sub(elapsed).as_micros().div_ceil(1000);
-                Self::Milliseconds(u32::try_from(left).unwrap_or(MOST).clamp(1, MOST))
+                let left = u32::try_from(left).unwrap_or(MAX_WAIT_MILLIS);
+                Self::Milliseconds(left.clamp(1, MAX_WAIT_MILLIS))
             }
             _ => Self::NoWait,
         }
@@ -244,7 +245,7 @@ fn code(db_error: &DbError) -> Option<String> {
 const ATTEMPTS: u32 = 8;
 
 /// The largest time-out that a server takes, with room for the larger of the two.
-const MOST: u32 = i32::MAX as u32 - 1000;
+const MAX_WAIT_MILLIS: u32 = i32::MAX as u32 - 1000;
 
 const NO_TRANSACTION: &str = "25P01";
 /// The transaction has failed, and takes nothing but its end.

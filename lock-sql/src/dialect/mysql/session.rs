@@ -63,7 +63,7 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
     // An insert waits for the holder of the existing row, which may need the waiting connection: visible
     // rows are skipped.
     let seed = format!(
-        "{SHORTLY}; INSERT INTO {table} (kind, lock_key, changed_at)
+        "{SET_LOCK_TIMEOUT}; INSERT INTO {table} (kind, lock_key, changed_at)
          SELECT 2, {{1}}, {NOW} FROM (SELECT 1) one
          WHERE NOT EXISTS (SELECT 1 FROM {table} there
              WHERE there.kind = 2 AND there.lock_key = {{1}} AND there.slot = 0)
@@ -147,7 +147,7 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
 }
 
 /// A transaction that inserts the rows of a key holds its lock: others need no long wait.
-const SHORTLY: &str = "SET SESSION innodb_lock_wait_timeout = 1";
+const SET_LOCK_TIMEOUT: &str = "SET SESSION innodb_lock_wait_timeout = 1";
 
 /// A name is text to the server, whatever the character set of the connection.
 const NAME: &str = "CONVERT({3} USING utf8mb4)";

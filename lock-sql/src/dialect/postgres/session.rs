@@ -127,7 +127,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
     let wait = "SELECT set_config('lock_timeout', ({4}::bigint)::text, true)";
     // A row that a crash forgets is made again.
     let seed = format!(
-        "SELECT {LAZY}; {SHORTLY}; INSERT INTO {table} (kind, lock_key, changed_at)
+        "SELECT {LAZY}; {SET_LOCK_TIMEOUT}; INSERT INTO {table} (kind, lock_key, changed_at)
          VALUES (2, {{1}}, {NOW}) ON CONFLICT (kind, lock_key, slot) DO NOTHING"
     );
     // The end of the transaction frees the row.
@@ -246,7 +246,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
 const TEXT: &str = "convert_from({14}, 'UTF8')";
 
 /// A transaction that inserts the rows of a key holds its lock: others need no long wait.
-const SHORTLY: &str = "SELECT set_config('lock_timeout', '100', true)";
+const SET_LOCK_TIMEOUT: &str = "SELECT set_config('lock_timeout', '100', true)";
 
 fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> SessionStatements {
     let entry = format!("jsonb_build_object({TEXT}, convert_from({{8}}, 'UTF8')::jsonb)");
