@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::budget::{RETRY_INTERVAL, SqlBudget, silent};
 use crate::error::SqlFailure;
 use crate::lease::TableLease;
-use crate::store::{LeaseStore, Pace};
+use crate::store::{LeaseStore, ReleaseDetection};
 use crate::table::{LockRefusal, SqlClaim, is_sharing};
 
 /// `mode=lease` on any database: leases in a table, and waiters that poll it.
@@ -93,8 +93,9 @@ impl Leases {
             // Listens before the poll, or a release in between would be missed.
             released.as_mut().enable();
             // Before the read as well: notifications count from there.
-            let pace = self.store.pace();
-            let is_notified = std::mem::take(&mut is_woken) && pace == Pace::Notified;
+            let detection = self.store.release_detection();
+            let is_notified =
+                std::mem::take(&mut is_woken) && detection == ReleaseDetection::Notified;
             let polling = self.poll(request, place, is_notified);
             let LockRefusal { until, ahead } = match budget.polling(request, polling).await {
                 Ok(AttemptOutcome::Granted(guard)) => return guard,
@@ -117,7 +118,7 @@ impl Leases {
             };
             budget.mark_contended(request);
             let left = until.since(self.engine.now());
-            let (min, max) = pace.bounds(ahead);
+            let (min, max) = detection.bounds(ahead);
             backoff = backoff.clamp(min, max);
             let delay = self.engine.jitter(backoff / 2, backoff).min(left);
             is_woken = before(budget.at_most(Instant::now() + delay), released)

@@ -43,9 +43,9 @@ pub(crate) trait LeaseStore: Renewer {
     /// This process holds a lease, and wants a notification if it is broken.
     fn attend_holders(&self) {}
 
-    /// The poll interval of waiters without a wake-up.
-    fn pace(&self) -> Pace {
-        Pace::Polled
+    /// How waiters learn of a release.
+    fn release_detection(&self) -> ReleaseDetection {
+        ReleaseDetection::Polled
     }
 
     /// Releases the lock of `id`, if it has one.
@@ -94,17 +94,17 @@ pub(crate) struct LocalLeases {
     pub(crate) held: HeldSqlLeases,
 }
 
-/// The poll interval of waiters. It doubles each time. Sleeps are random, between half of it and all of it,
-/// so that waiters do not poll all at once.
+/// How waiters learn of a release, which sets the bounds of their backoff. The backoff doubles each time. Sleeps are
+/// random, between half of it and all of it, so that waiters do not poll all at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Pace {
+pub(crate) enum ReleaseDetection {
     /// Other clients notify this process of a release, once it has read the rows: a notified waiter need
     /// not read them again. Messages may be lost, and the holder may have died.
     Notified,
     Polled,
 }
 
-impl Pace {
+impl ReleaseDetection {
     /// Min and max backoff of a waiter with so many ahead of it in the queue. If hundreds polled as
     /// often as the first ones, the database would have no time left for the holder.
     pub(crate) fn bounds(self, ahead: Option<usize>) -> (Duration, Duration) {
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_waiter_that_found_the_queue_full_polls_seldom() {
         let bounds = |ahead| {
-            let (min, max) = Pace::Polled.bounds(ahead);
+            let (min, max) = ReleaseDetection::Polled.bounds(ahead);
             (min.as_millis(), max.as_millis())
         };
         let places = [Some(0), Some(1), Some(2), Some(MAX_WAITERS - 1)];
@@ -160,12 +160,12 @@ mod tests {
         use crate::table::TICKET;
 
         for ahead in [0, MAX_WAITERS - 1] {
-            let (_, max) = Pace::Notified.bounds(Some(ahead));
+            let (_, max) = ReleaseDetection::Notified.bounds(Some(ahead));
             // Half of it is over when a poll renews it.
             assert!(max <= TICKET / 4, "the max backoff is {max:?}");
         }
         for ahead in [None, Some(MAX_WAITERS)] {
-            let (_, max) = Pace::Notified.bounds(ahead);
+            let (_, max) = ReleaseDetection::Notified.bounds(ahead);
             assert_eq!(max, BACKOFF_WHEN_NOTIFIED);
         }
     }

@@ -42,7 +42,7 @@ use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::purge::Purge;
 use crate::records::Records;
-use crate::store::{AcquireResult, Availability, LeaseStore, LocalLeases, Pace};
+use crate::store::{AcquireResult, Availability, LeaseStore, LocalLeases, ReleaseDetection};
 use crate::table::{LockRows, ReadContext, SqlClaim, TokenRange, unreadable};
 use crate::wire::{ConnectTarget, QueryResult, SqlValue};
 
@@ -189,12 +189,12 @@ impl LeaseStore for DatabaseStore {
         }
     }
 
-    fn pace(&self) -> Pace {
+    fn release_detection(&self) -> ReleaseDetection {
         #[cfg(feature = "postgres")]
         if self.listener.as_ref().is_some_and(|it| it.is_receiving()) {
-            return Pace::Notified;
+            return ReleaseDetection::Notified;
         }
-        Pace::Polled
+        ReleaseDetection::Polled
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {

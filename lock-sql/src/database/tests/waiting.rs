@@ -13,7 +13,7 @@ use super::doubt::until_blocked;
 use super::locked::begin;
 use super::{ALONE, Client, claim, id, key};
 use crate::leases::Leases;
-use crate::store::{LeaseStore as _, Pace};
+use crate::store::{LeaseStore as _, ReleaseDetection};
 use crate::table::{MAX_WAITERS, SqlClaim};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -102,7 +102,7 @@ async fn all_leave_the_queue(client: &Client) {
 }
 
 async fn receives(leases: &Arc<Leases>) {
-    let is_notified = async || leases.store.pace() == Pace::Notified;
+    let is_notified = async || leases.store.release_detection() == ReleaseDetection::Notified;
     until("it receives", is_notified).await;
 }
 
@@ -456,7 +456,7 @@ async fn waiters_queue_while_no_connection_can_listen() {
     let waiting = wait(&waiter, request("k"));
     let has_place = async || client.number(QUEUED).await == 1;
     until("it enters the queue", has_place).await;
-    assert_eq!(waiter.store.pace(), Pace::Polled);
+    assert_eq!(waiter.store.release_detection(), ReleaseDetection::Polled);
     server.sql("ALTER ROLE few CONNECTION LIMIT -1");
     receives(&waiter).await;
     let is_ready = async || !waiter.store.has_queue();
