@@ -79,7 +79,7 @@ const MAX_EARLY_BREAKS: usize = 128;
 struct HeldRedisLease {
     control: LeaseControl,
     /// Its token, and the start of the hold, if the server may not know them.
-    untold: Option<(u64, Instant)>,
+    unconfirmed: Option<(u64, Instant)>,
     /// The nodes that reported the lock as broken.
     broken_by: Vec<usize>,
 }
@@ -138,8 +138,8 @@ impl HeldRedisLeases {
         self.messages[node].fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
     }
 
-    /// `untold` is the token if the server may not know it yet. If the lease was broken before, it is lost.
-    pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl, untold: Option<u64>) {
+    /// `unconfirmed` is the token if the server may not know it yet. If the lease was broken before, it is lost.
+    pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl, unconfirmed: Option<u64>) {
         let mut known = locked(&self.leases);
         let early = known
             .early_breaks
@@ -155,7 +155,7 @@ impl HeldRedisLeases {
         let broken = is_too_few(self.nodes, broken_by.len()).then(|| control.clone());
         let held = HeldRedisLease {
             control,
-            untold: untold.map(|token| (token, Instant::now())),
+            unconfirmed: unconfirmed.map(|token| (token, Instant::now())),
             broken_by,
         };
         let replaced = known.held.insert(id, held);
@@ -168,15 +168,15 @@ impl HeldRedisLeases {
     }
 
     /// What the server may not know of a lease: `<token>|<held for (ms)>`.
-    pub(crate) fn untold(&self, id: LeaseId) -> Option<String> {
-        let (token, since) = locked(&self.leases).held.get(&id)?.untold?;
+    pub(crate) fn unconfirmed(&self, id: LeaseId) -> Option<String> {
+        let (token, since) = locked(&self.leases).held.get(&id)?.unconfirmed?;
         Some(format!("{token}|{}", since.elapsed().as_millis()))
     }
 
     /// The server knows it now.
-    pub(crate) fn told(&self, id: LeaseId) {
+    pub(crate) fn confirm(&self, id: LeaseId) {
         if let Some(held) = locked(&self.leases).held.get_mut(&id) {
-            held.untold = None;
+            held.unconfirmed = None;
         }
     }
 

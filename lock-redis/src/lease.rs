@@ -135,8 +135,10 @@ impl Lease for RedisLease {
 
     fn attach(&self, control: LeaseControl) {
         self.attached.store(true, Ordering::Relaxed);
-        let untold = (self.claim.mode == Mode::Exclusive).then(|| self.tokens.current());
-        self.client.held_leases.attach(self.id, control, untold);
+        let unconfirmed = (self.claim.mode == Mode::Exclusive).then(|| self.tokens.current());
+        self.client
+            .held_leases
+            .attach(self.id, control, unconfirmed);
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
@@ -201,11 +203,11 @@ impl Renewer for RedisClient {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let held_leases = &self.held_leases;
         let lost = |id, reason| held_leases.lost(id, reason);
-        let note = |id| held_leases.untold(id);
+        let note = |id| held_leases.unconfirmed(id);
         let answers = self.server.renew(due, &lost, &note).await;
         let answers = answers.into_iter().zip(due).map(|(answer, one)| {
             if matches!(answer, Ok(LeaseState::Held)) {
-                held_leases.told(one.id);
+                held_leases.confirm(one.id);
             }
             answer.map_err(RedisFailure::into)
         });

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::connector::Connector;
-use super::context::{ConnectionContext, Hearing};
+use super::context::{ConnectionContext, SubscriptionState};
 use super::driver::SocketState;
 use super::on_demand::OnDemand;
 use super::unanswered::Unanswered;
@@ -32,7 +32,7 @@ pub(super) struct RedisConnection {
 struct RedisSocket {
     redis: MultiplexedConnection,
     pushes: bool,
-    hearing: Hearing,
+    subscription: SubscriptionState,
     life: Arc<SocketState>,
 }
 
@@ -98,7 +98,7 @@ impl RedisConnection {
 
     /// Subscribes to the channel of the client; false if that is impossible on this connection.
     pub(super) async fn listen(self: &Arc<Self>, deadline: Instant) -> Result<bool, RedisFailure> {
-        if self.is_heard() {
+        if self.is_subscribed() {
             return Ok(true);
         }
         loop {
@@ -108,22 +108,25 @@ impl RedisConnection {
             let Some(mut socket) = self.socket.present() else {
                 continue;
             };
-            if socket.hearing == Hearing::NotAsked {
+            if socket.subscription == SubscriptionState::NotRequested {
                 let subscribed = before(deadline, self.subscribe(&mut socket)).await;
                 let subscribed = subscribed.unwrap_or_else(|| Err(self.silent(false)));
-                socket.hearing = subscribed.inspect_err(|_| self.close(&socket.life))?;
+                socket.subscription = subscribed.inspect_err(|_| self.close(&socket.life))?;
                 let same = |now: &RedisSocket| Arc::ptr_eq(&now.life, &socket.life);
-                if !self.socket.change(same, |now| now.hearing = socket.hearing) {
+                if !self
+                    .socket
+                    .change(same, |now| now.subscription = socket.subscription)
+                {
                     continue;
                 }
             }
-            return Ok(socket.hearing == Hearing::Subscribed);
+            return Ok(socket.subscription == SubscriptionState::Subscribed);
         }
     }
 
     /// Whether the channel is subscribed already.
-    pub(super) fn is_heard(&self) -> bool {
-        let subscribed = |now: &RedisSocket| now.hearing == Hearing::Subscribed;
+    pub(super) fn is_subscribed(&self) -> bool {
+        let subscribed = |now: &RedisSocket| now.subscription == SubscriptionState::Subscribed;
         self.socket.is(subscribed)
     }
 
@@ -169,12 +172,12 @@ impl RedisConnection {
         let mut socket = RedisSocket {
             redis,
             pushes,
-            hearing: Hearing::NotAsked,
+            subscription: SubscriptionState::NotRequested,
             life,
         };
         // First, because waiters may already rely on the channel.
         if self.is_subscriber() {
-            socket.hearing = self.subscribe(&mut socket).await?;
+            socket.subscription = self.subscribe(&mut socket).await?;
         }
         Ok(socket)
     }
@@ -209,7 +212,7 @@ impl RedisConnection {
         }
     }
 
-    async fn subscribe(&self, socket: &mut RedisSocket) -> Result<Hearing, RedisFailure> {
+    async fn subscribe(&self, socket: &mut RedisSocket) -> Result<SubscriptionState, RedisFailure> {
         let RedisSocket { redis, pushes, .. } = socket;
         let (connector, pushes) = (&self.connector, *pushes);
         self.shared.subscribe(connector, redis, pushes).await
@@ -230,12 +233,14 @@ impl RedisConnection {
             return;
         };
         socket.life.is_over.store(true, Ordering::SeqCst);
-        if socket.hearing == Hearing::Subscribed {
+        if socket.subscription == SubscriptionState::Subscribed {
             self.shared.events.on_disconnect();
         }
         // A user that may subscribe but not publish receives messages about broken locks. A connection may
         // end while it subscribes.
-        if socket.pushes && (socket.hearing != Hearing::NotAsked || self.is_subscriber()) {
+        if socket.pushes
+            && (socket.subscription != SubscriptionState::NotRequested || self.is_subscriber())
+        {
             self.shared.events.on_gap();
         }
     }

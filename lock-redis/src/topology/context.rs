@@ -35,9 +35,9 @@ pub(super) struct ConnectionContext {
 
 /// Whether a connection is subscribed to the channels of the client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Hearing {
+pub(super) enum SubscriptionState {
     Denied,
-    NotAsked,
+    NotRequested,
     Subscribed,
 }
 
@@ -80,11 +80,11 @@ impl ConnectionContext {
         connector: &Connector,
         connection: &mut MultiplexedConnection,
         pushes: bool,
-    ) -> Result<Hearing, RedisFailure> {
+    ) -> Result<SubscriptionState, RedisFailure> {
         let server = &connector.server;
         if !pushes {
-            self.warn_of_silence(server, "RESP2 cannot push");
-            return Ok(Hearing::Denied);
+            self.warn_of_polling(server, "RESP2 cannot push");
+            return Ok(SubscriptionState::Denied);
         }
         // Scripts publish with the rights of their user, and cannot detect a missing right.
         let attempt = async {
@@ -94,7 +94,7 @@ impl ConnectionContext {
             publish.query_async::<()>(connection).await
         };
         let Err(error) = attempt.await else {
-            return Ok(Hearing::Subscribed);
+            return Ok(SubscriptionState::Subscribed);
         };
         let reply = match ServerError::try_from(error) {
             Ok(reply) => reply,
@@ -108,11 +108,11 @@ impl ConnectionContext {
             Refusal::NoPerm => "the ACL denies SUBSCRIBE, PUBLISH or the channel",
             _ => "the server refuses SUBSCRIBE or PUBLISH",
         };
-        self.warn_of_silence(server, why);
-        Ok(Hearing::Denied)
+        self.warn_of_polling(server, why);
+        Ok(SubscriptionState::Denied)
     }
 
-    fn warn_of_silence(&self, server: &str, why: &str) {
+    fn warn_of_polling(&self, server: &str, why: &str) {
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(server, why, "waiters are not notified and poll");
         }

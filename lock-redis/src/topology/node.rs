@@ -244,10 +244,10 @@ impl RedisNode {
 
     /// The channel, if it is subscribed already.
     pub(super) fn subscribed(&self) -> Option<Arc<str>> {
-        let is_heard = self
+        let is_subscribed = self
             .subscriber()
-            .is_some_and(|connection| connection.is_heard());
-        is_heard.then(|| Arc::clone(&self.shared.channel))
+            .is_some_and(|connection| connection.is_subscribed());
+        is_subscribed.then(|| Arc::clone(&self.shared.channel))
     }
 
     fn subscriber(&self) -> Option<Arc<RedisConnection>> {

@@ -6,7 +6,7 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::context::{ConnectionContext, Hearing};
+use super::context::{ConnectionContext, SubscriptionState};
 use super::map::{Map, silent};
 use crate::config::Endpoint;
 use crate::error::RedisFailure;
@@ -115,14 +115,14 @@ impl Search {
         let opening = connector.open(self.pushed(&over), None);
         let (mut connection, pushes) = connector.in_time(within, opening).await?;
         let subscribing = self.shared.subscribe(&connector, &mut connection, pushes);
-        let hearing = connector.in_time(within, subscribing).await?;
+        let subscription = connector.in_time(within, subscribing).await?;
         if !pushes {
             return Ok(false);
         }
         // A user that may subscribe but not publish still receives messages about broken locks.
-        self.set(match hearing {
-            Hearing::Subscribed => PubSubState::Listening,
-            Hearing::Denied | Hearing::NotAsked => PubSubState::Denied,
+        self.set(match subscription {
+            SubscriptionState::Subscribed => PubSubState::Listening,
+            SubscriptionState::Denied | SubscriptionState::NotRequested => PubSubState::Denied,
         });
         // Only now: a break before this shows in a renewal, and a later one is published.
         self.shared.events.on_gap();

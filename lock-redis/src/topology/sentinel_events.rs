@@ -36,7 +36,7 @@ pub(super) async fn follow(master: Arc<Master>, sentinel: Endpoint) {
                 let now = master.shared.engine.now();
                 return master.followed().give_up(&sentinel, now);
             }
-            sleep(master.shared.engine.jitter(PAUSE / 2, PAUSE)).await;
+            sleep(master.shared.engine.jitter(MAX_BACKOFF / 2, MAX_BACKOFF)).await;
         }
     };
     tokio::select! {
@@ -46,7 +46,7 @@ pub(super) async fn follow(master: Arc<Master>, sentinel: Endpoint) {
 }
 
 /// Between two attempts to reach a Sentinel, about as long as it takes to detect a dead master.
-const PAUSE: Duration = Duration::from_secs(2);
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
 /// Min time between two `SENTINEL SENTINELS` requests to one Sentinel. Requests repeat while it reports
 /// more Sentinels than are followed; some of these may be gone for good.
