@@ -213,12 +213,12 @@ impl ZkSessions {
         };
         sessions.current.send_replace(Current::Opening(None));
         let this = Weak::clone(this);
-        sessions.engine.spawn_service(insist(this));
+        sessions.engine.spawn_service(retry_open(this));
     }
 }
 
 /// Tries to open a session until there is one, or no caller waits for it.
-async fn insist(sessions: Weak<ZkSessions>) {
+async fn retry_open(sessions: Weak<ZkSessions>) {
     let mut backoff = MIN_BACKOFF;
     loop {
         let Some(sessions) = sessions.upgrade() else {
