@@ -28,7 +28,7 @@ const HANDLED: [Signal; 7] = [
 ];
 
 /// Signals that ask the process to end, HUP as the last of them.
-const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::QUIT, Signal::HUP];
+const TERMINATION_SIGNALS: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::QUIT, Signal::HUP];
 
 impl Signals {
     /// Catches the signals from here on, except those that the caller wants to be ignored, as
@@ -41,7 +41,7 @@ impl Signals {
         let caught = wanted.map(|wanted| Ok((wanted, listen(wanted)?)));
         Ok(Self {
             streams: caught.collect::<Result<_, CommandFailure>>()?,
-            ending: &ENDING,
+            ending: &TERMINATION_SIGNALS,
             // An ignored CHLD is inherited, and the kernel would reap the command unseen.
             _children: listen(Signal::CHILD)?,
         })
@@ -49,7 +49,7 @@ impl Signals {
 
     /// Takes HUP for no end, as a service does that reads its configuration again.
     pub(crate) fn without_hangup(self) -> Self {
-        let ending = &ENDING[..3];
+        let ending = &TERMINATION_SIGNALS[..3];
         Self { ending, ..self }
     }
 
