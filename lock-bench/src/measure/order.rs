@@ -100,13 +100,13 @@ pub(super) fn grows(spans: &[HoldSpan], unserved: &[UnservedRequest], window: Wi
     let half = window.from + window.length() / 2;
     let (middle, end) = (waiting_at(half), waiting_at(window.end));
     let arrivals = spans.len() + unserved.len();
-    end >= LEAST && end * SHARE >= arrivals && end * 2 >= middle * 3
+    end >= MIN_WAITING && end * WAITING_SHARE >= arrivals && end * 2 >= middle * 3
 }
 
 /// So many wait by chance.
-const LEAST: usize = 10;
+const MIN_WAITING: usize = 10;
 /// One in so many of all requests waits at the end.
-const SHARE: usize = 20;
+const WAITING_SHARE: usize = 20;
 
 #[cfg(test)]
 mod tests {

@@ -19,7 +19,7 @@ where
     T: Send,
     F: Future<Output = Result<Option<T>, Failure>> + Send,
 {
-    const PAUSE: Duration = Duration::from_millis(2);
+    const POLL_INTERVAL: Duration = Duration::from_millis(2);
     let deadline = Instant::now() + wait;
     loop {
         if let Some(taken) = attempt().await? {
@@ -29,6 +29,6 @@ where
         if left.is_zero() {
             return Ok(None);
         }
-        sleep(left.min(PAUSE)).await;
+        sleep(left.min(POLL_INTERVAL)).await;
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn closed<S: Subject>(
         let turn = turn.await;
         turn.write(request, log);
         if turn.failure.is_some() {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(FAILURE_BACKOFF).await;
         }
         let served = turn.span.filter(|_| turn.failure.is_none());
         request.requested = served.map_or_else(clock::now, |span| span.released);
@@ -50,7 +50,7 @@ pub(super) async fn closed<S: Subject>(
 }
 
 /// After a failure, so that one that comes at once does not fill the log.
-pub(super) const PAUSE: Duration = Duration::from_millis(5);
+pub(super) const FAILURE_BACKOFF: Duration = Duration::from_millis(5);
 
 /// In nanoseconds.
 const YIELDS_AFTER: u64 = 1_000_000;

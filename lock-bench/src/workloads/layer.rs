@@ -9,7 +9,7 @@ use polylock::tower::{HeldLock, Keys, Locker};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 use super::ContenderJob;
-use super::closed_loop::{PAUSE, is_over};
+use super::closed_loop::{FAILURE_BACKOFF, is_over};
 use super::http::HttpServers;
 use super::{before_last_call, stuck, together};
 use crate::clock;
@@ -136,7 +136,7 @@ where
                 Err(_) if is_over(window) => log.push_unserved(number, requested),
                 Err(error) => {
                     log.push_failure(&Failure::of("rejected", &error));
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(FAILURE_BACKOFF).await;
                 }
             }
             let requested = clock::now();
@@ -145,7 +145,7 @@ where
                 Ok(_) => requests.without.record_ns(clock::now() - requested),
                 Err(error) => {
                     log.push_failure(&Failure::of("without the layer", &error));
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(FAILURE_BACKOFF).await;
                 }
             }
             tokio::task::coop::consume_budget().await;

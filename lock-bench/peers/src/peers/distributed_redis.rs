@@ -75,7 +75,7 @@ impl Subject for Locks {
         let lock = self.provider(*ttl).await?.create_lock(key);
         // `acquire` with a time-out does not wait either: it makes one attempt.
         let attempt = || async { lock.try_acquire().await.map_err(failed) };
-        poll(PAUSE, wait, attempt).await
+        poll(POLL_INTERVAL, wait, attempt).await
     }
 
     async fn release(&self, held: RedisLockHandle) -> Result<(), Failure> {
@@ -83,4 +83,4 @@ impl Subject for Locks {
     }
 }
 
-const PAUSE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
