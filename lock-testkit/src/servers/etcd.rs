@@ -94,7 +94,7 @@ impl EtcdServer {
                 let address = server.address().parse().expect("it is an address");
                 while !is_healthy(address) {
                     assert!(Instant::now() < deadline, "the cluster has no leader");
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
             }
             Ok(servers)
@@ -102,7 +102,7 @@ impl EtcdServer {
     }
 }
 
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 fn ports(places: Vec<SharedServer>) -> Vec<u16> {
     places.into_iter().map(|place| place.port).collect()

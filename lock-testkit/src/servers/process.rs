@@ -132,7 +132,7 @@ fn stops(pid: Pid) -> bool {
         if is_in(pid, "TZ") {
             return true;
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
     false
 }
@@ -231,7 +231,7 @@ fn find(users: &str, name: &str) -> Option<Account> {
 pub(super) const LOG: &str = "log";
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Runs the server with its output in [`LOG`], and holds it on a leash: the input ends with the process
 /// that holds its other end, even if that is killed. Signals of a terminal leave the shell its work. A

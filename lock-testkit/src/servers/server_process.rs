@@ -335,7 +335,7 @@ fn launch(setup: &Setup, service: &dyn Service, site: &Site<'_>) -> io::Result<S
                 "not ready within {START_TIMEOUT:?}\n{log}"
             )));
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -393,4 +393,4 @@ pub(crate) fn wait(what: &str, mut met: impl FnMut() -> bool) {
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long another program may have the port of a server that starts again.
 const PORT_TIMEOUT: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);

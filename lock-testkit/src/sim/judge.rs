@@ -349,7 +349,7 @@ impl JudgedHistory<'_> {
                 .collect();
             let unanswered = tries.iter().all(|(_, answered)| !answered);
             // Retries end after one TTL.
-            let again = self.world.plan.patience + PAUSE;
+            let again = self.world.plan.patience + MAX_RELEASE_BACKOFF;
             let least = if time.min(operation.request.ttl()) < again {
                 1
             } else {
@@ -422,4 +422,4 @@ const CONTENDED: AcquireOutcome = AcquireOutcome::Failed(ErrorKind::Contended);
 const SOON: Duration = Duration::from_millis(50);
 
 /// The longest pause between the first attempt to release a lease and the next one.
-const PAUSE: Duration = Duration::from_millis(100);
+const MAX_RELEASE_BACKOFF: Duration = Duration::from_millis(100);

@@ -41,10 +41,10 @@ fn a_reset_ends_connections_on_one_side_and_leaves_the_other_half_open() {
     }
     for half_open in [&mut near, &mut second_far] {
         half_open.write_all(b"x").unwrap();
-        assert!(!arrives_within(half_open, SILENCE));
+        assert!(!arrives_within(half_open, SILENCE_TIMEOUT));
     }
     assert!(passes(&mut other_near, &mut other_far));
-    assert!(!connects_within(&b, &a, SILENCE));
+    assert!(!connects_within(&b, &a, SILENCE_TIMEOUT));
 
     // Its kernel knows the connection no more.
     network.heal();
@@ -68,10 +68,10 @@ fn a_host_without_power_is_silent_and_knows_nothing_afterwards() {
     network.power_off(&a);
     assert!(!client.wait().unwrap().success());
     // Neither FIN nor RST.
-    assert!(!arrives_within(&mut far, SILENCE));
+    assert!(!arrives_within(&mut far, SILENCE_TIMEOUT));
     network.rejoin(&a);
     // Nothing is left in the kernel of `a` that would still send one.
-    assert!(!arrives_within(&mut far, SILENCE));
+    assert!(!arrives_within(&mut far, SILENCE_TIMEOUT));
     far.write_all(b"x").unwrap();
     far.set_read_timeout(Some(SOON)).unwrap();
     let error = far.read(&mut [0]).unwrap_err();
@@ -162,7 +162,7 @@ fn passes(from: &mut TcpStream, to: &mut TcpStream) -> bool {
 /// Whether a byte does not.
 fn is_lost(from: &mut TcpStream, to: &mut TcpStream) -> bool {
     from.write_all(b"x").expect("it is open");
-    !arrives_within(to, SILENCE)
+    !arrives_within(to, SILENCE_TIMEOUT)
 }
 
 /// False if nothing comes, and a panic if the connection ends.
@@ -202,7 +202,7 @@ fn runs(pid: u32) -> bool {
 }
 
 /// How long a connection of hosts has to be silent to be cut off.
-const SILENCE: Duration = Duration::from_secs(1);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long what is not dropped may take.
 const SOON: Duration = Duration::from_secs(30);

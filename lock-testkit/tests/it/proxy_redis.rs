@@ -40,8 +40,8 @@ fn a_lost_request_does_not_arrive_and_a_lost_reply_does_not_either() {
     let cases = [
         (Fate::LostRequest(Then::Cut), 0),
         (Fate::LostReply(Then::Cut), 1),
-        (Fate::LostRequest(Then::CutAfter(MOMENT)), 1),
-        (Fate::LostReply(Then::CutAfter(MOMENT)), 2),
+        (Fate::LostRequest(Then::CutAfter(DELAY)), 1),
+        (Fate::LostReply(Then::CutAfter(DELAY)), 2),
     ];
     for (fate, arrived) in cases {
         let planned = proxy.plan(|command| command.is("INCR"), fate);
@@ -57,7 +57,7 @@ fn a_lost_request_does_not_arrive_and_a_lost_reply_does_not_either() {
 fn silence_is_for_the_whole_connection_and_for_no_other() {
     let (server, proxy) = start();
     proxy.plan(|command| command.is("INCR"), Fate::LostReply(Then::Silent));
-    let mut silent = RespClient::connect(proxy.port(), MOMENT).expect("connected");
+    let mut silent = RespClient::connect(proxy.port(), DELAY).expect("connected");
     for command in [&["INCR", "n"][..], &["PING"]] {
         let error = silent.command(command).expect_err("no reply");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
@@ -97,14 +97,14 @@ fn bytes_are_slow_when_asked() {
         client.command(&["PING"]).expect("a reply");
         began.elapsed()
     };
-    proxy.set_latency(Direction::Both, MOMENT);
-    assert!(taken() >= 2 * MOMENT);
+    proxy.set_latency(Direction::Both, DELAY);
+    assert!(taken() >= 2 * DELAY);
     proxy.set_latency(Direction::Both, Duration::ZERO);
-    proxy.set_drip(Direction::Replies, 1, MOMENT / 5);
-    assert!(taken() >= MOMENT / 5 * 6);
+    proxy.set_drip(Direction::Replies, 1, DELAY / 5);
+    assert!(taken() >= DELAY / 5 * 6);
     proxy.clear();
     // A busy machine may be slow once.
-    eventually(|| taken() < MOMENT);
+    eventually(|| taken() < DELAY);
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn push_messages_are_lost_doubled_and_late() {
         let has = |text: &'static str| move |items: &[Reply]| items.contains(&bulk(text));
         proxy.plan_push(has("lost"), PushFate::Lost);
         proxy.plan_push(has("doubled"), PushFate::Doubled);
-        proxy.plan_push(has("late"), PushFate::Late(MOMENT));
-        proxy.plan(|command| command.is("PING"), Fate::LateReply(20 * MOMENT));
+        proxy.plan_push(has("late"), PushFate::Late(DELAY));
+        proxy.plan(|command| command.is("PING"), Fate::LateReply(20 * DELAY));
         let began = Instant::now();
         client.send(&["PING"]).expect("sent");
         for text in ["lost", "doubled", "late", "last"] {
@@ -134,7 +134,7 @@ fn push_messages_are_lost_doubled_and_late() {
         }
         assert_eq!(got.join(" "), "doubled doubled late last");
         let waited = began.elapsed();
-        assert!(waited >= MOMENT, "four messages after {waited:?}");
+        assert!(waited >= DELAY, "four messages after {waited:?}");
         // All of them overtook the reply.
         let pong = client.receive().expect("a reply");
         assert!(
@@ -197,7 +197,7 @@ async fn faults_meet_the_requests_of_their_kind() {
     faults.set_reachable(Reachable::Connected);
     assert_eq!((count(&servers[0]), count(&servers[1])), (-2, 1));
 
-    let planned = Planned::each(|command| command.is("INCR"), Fate::LateReply(MOMENT));
+    let planned = Planned::each(|command| command.is("INCR"), Fate::LateReply(DELAY));
     faults.proxies()[0].add(&planned);
     ask(0, "INCR").expect("a reply");
     planned.met(TIMEOUT).await;
@@ -229,7 +229,7 @@ fn simple(text: &str) -> Reply {
     Reply::Simple(text.to_owned())
 }
 
-const MOMENT: Duration = Duration::from_millis(60);
+const DELAY: Duration = Duration::from_millis(60);
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than a busy machine takes for a few commands.
 const LATE: Duration = Duration::from_secs(2);

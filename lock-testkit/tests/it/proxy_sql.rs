@@ -73,11 +73,11 @@ fn faults_meet_their_requests(server: &DatabaseServer, kind: &Kind) {
         assert_eq!(there[0][0] == "1", arrives, "{fate:?}");
     }
     let began = Instant::now();
-    proxy.plan(is_insert, Fate::LateReply(MOMENT));
+    proxy.plan(is_insert, Fate::LateReply(DELAY));
     let output = kind.run(&proxy, "INSERT INTO t VALUES (9);\nSELECT max(a) FROM t;\n");
     assert_eq!(printed(&output).as_deref(), Some("9\n"), "{output:?}");
     assert!(
-        began.elapsed() >= MOMENT,
+        began.elapsed() >= DELAY,
         "replied after {:?}",
         began.elapsed()
     );
@@ -184,13 +184,13 @@ fn is_insert(request: &Request) -> bool {
     request.arg(1).starts_with("INSERT")
 }
 
-const MOMENT: Duration = Duration::from_millis(200);
+const DELAY: Duration = Duration::from_millis(200);
 
 /// What keeps a client from an answer, and whether the server gets the request.
 const FATES: [(Fate, bool); 5] = [
     (Fate::LostRequest(Then::Cut), false),
     (Fate::LostReply(Then::Cut), true),
-    (Fate::LostReply(Then::CutAfter(MOMENT)), true),
+    (Fate::LostReply(Then::CutAfter(DELAY)), true),
     (Fate::CutRequest(5), false),
     (Fate::CutReply(5), true),
 ];

@@ -137,7 +137,7 @@ impl ZooKeeperEnsemble {
             if modes.iter().all(Option::is_some) && modes.iter().any(leads) {
                 return true;
             }
-            thread::sleep(PAUSE);
+            thread::sleep(POLL_INTERVAL);
         }
         false
     }
@@ -178,4 +178,4 @@ fn start_member(
     ZooKeeperServer::start_at(free_port()?, options.with_free_ports()?)
 }
 
-const PAUSE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);

@@ -122,7 +122,7 @@ fn archive(account: &Account) -> io::Result<PathBuf> {
             if Instant::now() > deadline {
                 server.kill()?;
             }
-            thread::sleep(PAUSE);
+            thread::sleep(POLL_INTERVAL);
         }
         // It writes the archive before it ends.
         let _has_ended = kill_process(pid, Signal::TERM);
@@ -179,4 +179,4 @@ const JAVA: [&str; 11] = [
 /// A server that has just begun to listen may leave a word without an answer; the next one gets it.
 const GLANCE: Duration = Duration::from_millis(300);
 
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
