@@ -440,7 +440,11 @@ mod tests {
             (1_001, Some(2_000)),
             (5_000, Some(5_000)),
         ] {
-            assert_eq!(leases.next_check(0, at(gap)), due.map(at), "{gap}");
+            assert_eq!(
+                leases.next_check(0, at(gap)),
+                due.map(at),
+                "a gap after {gap} ms"
+            );
         }
     }
 

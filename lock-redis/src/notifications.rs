@@ -135,7 +135,7 @@ mod tests {
         };
         assert_eq!(of_token(last), Some((id(), granted)));
         for token in [0, last + 1, u64::MAX] {
-            assert_eq!(of_token(token), None, "{token}");
+            assert_eq!(of_token(token), None, "token {token}");
         }
     }
 

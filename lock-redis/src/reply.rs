@@ -306,7 +306,7 @@ mod tests {
         let last = (1 << 53) - 1;
         assert_eq!((read(1), read(last)), (Some(1), Some(last.unsigned_abs())));
         for number in [i64::MIN, -1, 0, last + 1, i64::MAX] {
-            assert_eq!(read(number), None, "{number}");
+            assert_eq!(read(number), None, "token {number}");
         }
     }
 

@@ -78,7 +78,10 @@ pub async fn an_extended_lease_lasts_as_long_as_was_asked_for(case: Case) {
     let until = guard.valid_until().expect("a lease has an end");
     let longest = before + long.mul_f64(0.96);
     let lasts = until - before;
-    assert!(until > before + long / 2 && until <= longest, "{lasts:?}");
+    assert!(
+        until > before + long / 2 && until <= longest,
+        "valid for {lasts:?}"
+    );
     tokio::time::sleep_until(before + case.ttl().mul_f64(1.6)).await;
     case.assert_kept(&guard).await;
     let reason = signaled(&guard, case.after_death() * 2).await;

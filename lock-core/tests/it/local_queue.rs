@@ -374,7 +374,11 @@ async fn a_server_that_cost_the_holder_its_lock_by_silence_is_no_contention() {
         assert_eq!(reason, LostReason::Unreachable);
         tokio::time::sleep(secs(3)).await;
         let attempt = locks.try_lock("k").await.unwrap_err();
-        assert_eq!(attempt.kind(), ErrorKind::Unavailable, "{max_handovers}");
+        assert_eq!(
+            attempt.kind(),
+            ErrorKind::Unavailable,
+            "max_handovers {max_handovers}"
+        );
         waiter.abort();
     }
 }
@@ -480,9 +484,17 @@ async fn a_server_that_is_silent_after_a_local_holder_is_no_contention_for_long(
         assert!(attempt.unwrap().is_none(), "a server may take that long");
         tokio::time::sleep(secs(2)).await;
         let attempt = locks.try_lock("k").await.unwrap_err();
-        assert_eq!(attempt.kind(), ErrorKind::Unavailable, "{max_handovers}");
+        assert_eq!(
+            attempt.kind(),
+            ErrorKind::Unavailable,
+            "max_handovers {max_handovers}"
+        );
         let error = waiter.await.unwrap().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{max_handovers}");
+        assert_eq!(
+            error.kind(),
+            ErrorKind::Unavailable,
+            "max_handovers {max_handovers}"
+        );
         assert!(error.is_outcome_unknown(), "it may be granted yet");
     }
 }

@@ -163,7 +163,11 @@ mod tests {
         for (there, least, most) in cases {
             let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
             let off = Some(Offset { least, most });
-            assert_eq!(offset(time(there), asked, round), off, "{there}");
+            assert_eq!(
+                offset(time(there), asked, round),
+                off,
+                "{there} s at the server"
+            );
         }
         assert_eq!(offset(Value::Okay, asked, round), None);
     }

@@ -129,7 +129,7 @@ mod tests {
             (300, Some(&other)),
             (16383, Some(&Endpoint::tcp("seed", 3))),
         ] {
-            assert_eq!(slots.master(slot), master, "{slot}");
+            assert_eq!(slots.master(slot), master, "slot {slot}");
         }
         let less = Value::Array(vec![row(0, 16383, node(text("b"), 2))]);
         let less = Slots::read(less, &asked).unwrap();

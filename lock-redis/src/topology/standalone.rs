@@ -114,7 +114,7 @@ mod tests {
             (5_000, true),
         ] {
             let now = start + Duration::from_millis(at);
-            assert_eq!(standalone.may_hang_up(now), may, "{at}");
+            assert_eq!(standalone.may_hang_up(now), may, "after {at} ms");
         }
     }
 

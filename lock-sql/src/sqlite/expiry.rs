@@ -90,7 +90,11 @@ mod tests {
             ctx.unix = wall;
             assert_eq!(expiry(&holder, changed_at, &ctx), Expiry::Until(at(130)));
             ctx.moment = at(130);
-            assert_eq!(expiry(&holder, changed_at, &ctx), Expiry::Ended, "{wall}");
+            assert_eq!(
+                expiry(&holder, changed_at, &ctx),
+                Expiry::Ended,
+                "the wall clock is at {wall}"
+            );
         }
     }
 
@@ -101,7 +105,11 @@ mod tests {
         let mut ctx = now(1_000);
         for (wall, expected) in [(129, Expiry::Doubtful), (130, Expiry::Ended)] {
             ctx.unix = now(wall).unix;
-            assert_eq!(expiry(&holder, changed_at, &ctx), expected, "{wall}");
+            assert_eq!(
+                expiry(&holder, changed_at, &ctx),
+                expected,
+                "the wall clock is at {wall}"
+            );
         }
     }
 

@@ -214,7 +214,7 @@ mod tests {
         let longest = (BootId([7; 16]), AcquireRequest::MAX_TTL, Some(0));
         assert_eq!(read_clock(&[7; 16]), Some(longest));
         for length in [0, 15, 17, 23, 25, 33] {
-            assert_eq!(read_clock(&vec![7; length]), None, "{length}");
+            assert_eq!(read_clock(&vec![7; length]), None, "{length} bytes");
         }
     }
 }

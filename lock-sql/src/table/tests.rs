@@ -278,10 +278,10 @@ fn a_step_of_the_wall_clock_ends_no_lease_and_repeats_no_token() {
         assert_eq!(
             lock.look(&claim(8, EXCLUSIVE), &stepped(TTL - 1, unix)),
             Err(HELD),
-            "{unix}"
+            "the wall clock is at {unix}"
         );
         let renewed = lock.clone().renew(&due(1, 30), &stepped(1, unix));
-        assert_eq!(renewed, LeaseState::Held, "{unix}");
+        assert_eq!(renewed, LeaseState::Held, "the wall clock is at {unix}");
     }
     let second = granted(lock.take(&claim(2, EXCLUSIVE), &stepped(TTL, long_ago)));
     assert!(second.next > first.last);

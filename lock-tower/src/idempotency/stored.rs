@@ -383,7 +383,7 @@ mod tests {
             of("POST", "/pay1", b""),
         ];
         for (at, one) in all.iter().enumerate() {
-            assert!(!all[at + 1..].contains(one), "{at}");
+            assert!(!all[at + 1..].contains(one), "request {at}");
         }
         assert_eq!(all[0], of("POST", "http://a/pay", b"1"));
     }

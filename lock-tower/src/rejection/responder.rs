@@ -283,7 +283,7 @@ mod tests {
             (Duration::MAX, u64::MAX),
         ];
         for (after, seconds) in cases {
-            assert_eq!(whole_seconds(after), seconds, "{after:?}");
+            assert_eq!(whole_seconds(after), seconds, "retry after {after:?}");
         }
     }
 }

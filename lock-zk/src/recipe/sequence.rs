@@ -94,10 +94,13 @@ mod tests {
     #[test]
     fn numbers_are_used_up_before_the_counter_wraps() {
         for number in [i32::MAX, i32::MIN, -1] {
-            assert!(Sequence(number.into()).is_used_up(), "{number}");
+            assert!(
+                Sequence(number.into()).is_used_up(),
+                "sequence number {number}"
+            );
         }
         for number in [0, 1 << 30, 1 << 40] {
-            assert!(!Sequence(number).is_used_up(), "{number}");
+            assert!(!Sequence(number).is_used_up(), "sequence number {number}");
         }
     }
 

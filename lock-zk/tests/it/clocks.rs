@@ -36,7 +36,7 @@ async fn a_server_whose_clock_jumps_by_an_hour_changes_nothing() {
         let before = token(&guard);
         release_clean(guard).await;
         let next = granted(waiter).await;
-        assert!(token(&next) > before, "{hours}");
+        assert!(token(&next) > before, "the clock jumped by {hours} hours");
         drop(next);
         place.assert_nothing_left(&[&locks, &other], "a").await;
         guard = take(&locks, "a").await;

@@ -165,7 +165,7 @@ async fn what_asks_to_be_repeated_is_handled_again() {
         assert_eq!((first.status, &first.body[..]), (status, "charge 1"));
         assert_eq!(send(&service, post("a")).await.body, "charge 2");
         assert!(send(&service, post("a")).await.is_replayed());
-        assert_eq!(payments.charged(), 2, "{status}");
+        assert_eq!(payments.charged(), 2, "status {status}");
     }
 }
 

@@ -72,7 +72,10 @@ async fn a_store_that_is_away_for_a_moment_is_asked_again() {
         assert_eq!((first.status, &first.body[..]), (201, "charge 1"));
         let after = began.elapsed();
         assert!(after < Duration::from_secs(1), "answered after {after:?}");
-        assert!(send(&service, post("a")).await.is_replayed(), "{lost}");
+        assert!(
+            send(&service, post("a")).await.is_replayed(),
+            "{lost} lost writes"
+        );
     }
 }
 

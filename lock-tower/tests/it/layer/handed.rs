@@ -71,7 +71,7 @@ async fn a_request_takes_one_lock_at_least_and_64_at_most() {
     let names = |number: u32| (0..number).map(|name| name.to_string());
     for number in [0, 65, 10_000] {
         let refused = locker.lock_all(names(number)).await.unwrap_err();
-        assert_eq!(refused.reason(), Reason::InvalidKey, "{number}");
+        assert_eq!(refused.reason(), Reason::InvalidKey, "{number} names");
     }
     let held = locker.lock_all(names(64)).await.unwrap();
     assert_eq!(held.keys().count(), 64);

@@ -255,7 +255,11 @@ mod tests {
         for count in [2, 5, 9, 10, 11, 200] {
             let mut times = vec![ms(1); count - 1];
             times.push(Duration::from_secs(9));
-            assert_eq!(RoundTripQuantiles::of(times).p90, ms(1), "{count}");
+            assert_eq!(
+                RoundTripQuantiles::of(times).p90,
+                ms(1),
+                "of {count} exchanges"
+            );
         }
     }
 
