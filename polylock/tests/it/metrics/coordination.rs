@@ -47,7 +47,8 @@ async fn terms_and_runs_are_counted_by_the_name_of_their_election_and_job() {
     let key = LockKey::new("report").unwrap();
     let lost = report.run(async |run| {
         store.break_lock(&key, "test").await?;
-        run.lost().await;
+        let lost = tokio::time::timeout(Duration::from_secs(60), run.lost()).await;
+        lost.expect("the loss is signaled");
         Ok::<_, Error>(())
     });
     assert!(lost.await.is_err());
