@@ -1,7 +1,8 @@
 //! The processes that a command is made of.
 //!
-//! In the foreground group of a terminal there is no group to signal that would not hit `lockctl`
-//! and its neighbors in a pipeline as well, so the descendants are found one by one.
+//! They are the process group that the command leads, and the descendants of this process: programs such as
+//! timeout(1) start their command in a group of its own. In the foreground group of a terminal there is no
+//! group to signal that would not hit `lockctl` and its neighbors in a pipeline as well.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, test_kill_process_group,
-    wait,
+    wait, waitpid,
 };
 
 /// Time between two polls of the processes of a command.
@@ -34,93 +35,105 @@ pub(super) fn reap_orphans() {
 
 /// The command and what it has started.
 #[derive(Debug)]
-pub(super) enum CommandProcesses {
+pub(super) struct CommandProcesses {
     /// The process group that the command leads.
-    Group(Pid),
-    /// The descendants of this process, without the children that it had before the command.
-    Descendants {
-        /// The command itself until it is reaped; then its number may be that of a stranger.
-        command: Option<Pid>,
-        others: Vec<Pid>,
-    },
+    group: Option<Pid>,
+    /// The command itself until it is reaped; then its number may be that of a stranger.
+    command: Option<Pid>,
+    /// The children that this process had before the command.
+    others: Vec<Pid>,
 }
 
 impl CommandProcesses {
     /// Says how the processes of the next command are found.
     pub(super) fn before(own_group: bool) -> impl FnOnce(Pid) -> Self {
-        let others = (!own_group).then(|| {
-            adopt_orphans();
-            children(getpid())
-        });
-        |command| match others {
-            None => Self::Group(command),
-            Some(others) => Self::Descendants {
-                command: Some(command),
-                others,
-            },
+        adopt_orphans();
+        let others = children(getpid());
+        move |command| Self {
+            group: own_group.then_some(command),
+            command: Some(command),
+            others,
         }
     }
 
     /// Notes that the command has ended and was waited for. A group keeps its number while it has members.
     pub(super) fn reaped(&mut self) {
-        if let Self::Descendants { command, .. } = self {
-            *command = None;
+        self.command = None;
+    }
+
+    /// Sends a signal to the group, or to the command alone. Fails if it may not be sent.
+    pub(super) fn signal_command(&self, signal: Signal) -> Result<(), Errno> {
+        let sent = match (self.group, self.command) {
+            (Some(group), _) => kill_process_group(group, signal),
+            (None, Some(command)) => kill_process(command, signal),
+            (None, None) => Ok(()),
+        };
+        match sent {
+            Err(Errno::PERM) => sent,
+            // It ended in the meantime.
+            _ => Ok(()),
         }
     }
 
-    /// Sends a signal to the group, or to the command alone.
-    pub(super) fn signal_command(&self, signal: Signal) {
-        let sent = match *self {
-            Self::Group(group) => kill_process_group(group, signal),
-            Self::Descendants { command, .. } => {
-                command.map_or(Ok(()), |command| kill_process(command, signal))
+    /// Sends a signal to all of them. Fails if the command may not be sent it.
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        let sent = self.signal_command(signal);
+        for pid in self.outside_the_group() {
+            if Some(pid) != self.command {
+                kill_process(pid, signal).ok();
             }
-        };
-        // It ended in the meantime.
-        sent.ok();
+        }
+        sent
     }
 
-    /// Sends a signal to all of them.
-    pub(super) fn signal(&self, signal: Signal) {
-        self.signal_command(signal);
-        if let Self::Descendants { command, others } = self {
-            for pid in descendants(getpid(), others) {
-                if Some(pid) != *command {
-                    kill_process(pid, signal).ok();
-                }
-            }
+    /// Asks those to end that the command has left behind, if they did not get the signal that it got.
+    pub(super) fn ask_the_rest(&self) {
+        for pid in self.outside_the_group() {
+            kill_process(pid, Signal::TERM).ok();
+            // One that is stopped by job control would not see the signal.
+            kill_process(pid, Signal::CONT).ok();
         }
     }
 
     /// Kills what is left when the command has ended, also what is born meanwhile.
     pub(super) fn kill_the_rest(&self) {
-        match self {
-            Self::Group(_) => self.signal_command(Signal::KILL),
-            // Each round can only be outrun by a process that forks faster than it is listed.
-            Self::Descendants { others, .. } => {
-                for _ in 0..ROUNDS {
-                    let mut alive = descendants(getpid(), others);
-                    alive.retain(|pid| !is_dead(*pid));
-                    if alive.is_empty() {
-                        return;
-                    }
-                    for pid in alive {
-                        kill_process(pid, Signal::KILL).ok();
-                    }
-                }
+        self.signal_command(Signal::KILL).ok();
+        // Each round can only be outrun by a process that forks faster than it is listed.
+        for _ in 0..ROUNDS {
+            let mut alive = self.outside_the_group();
+            alive.retain(|pid| !is_dead(*pid));
+            if alive.is_empty() {
+                return;
+            }
+            for pid in alive {
+                kill_process(pid, Signal::KILL).ok();
             }
         }
     }
 
     /// Whether anything of it can still act: zombies cannot.
     pub(super) fn is_alive(&self) -> bool {
-        match self {
-            Self::Group(group) => is_group_alive(*group),
-            Self::Descendants { others, .. } => {
-                let mut all = descendants(getpid(), others).into_iter();
-                all.any(|pid| !is_dead(pid))
+        self.group.is_some_and(is_group_alive)
+            || self
+                .outside_the_group()
+                .into_iter()
+                .any(|pid| !is_dead(pid))
+    }
+
+    /// Removes the zombies of orphans, which this process has adopted.
+    pub(super) fn reap_adopted(&self) {
+        for pid in children(getpid()) {
+            if Some(pid) != self.command && !self.others.contains(&pid) && is_dead(pid) {
+                waitpid(Some(pid), WaitOptions::NOHANG).ok();
             }
         }
+    }
+
+    /// The descendants that a signal to the group does not reach.
+    fn outside_the_group(&self) -> Vec<Pid> {
+        let mut found = descendants(getpid(), &self.others);
+        found.retain(|pid| self.group.is_none() || group_of(*pid) != self.group);
+        found
     }
 }
 
@@ -232,12 +245,13 @@ mod tests {
             .spawn()
             .unwrap();
         let number = Pid::from_child(&stranger);
-        let mut processes = CommandProcesses::Descendants {
+        let mut processes = CommandProcesses {
+            group: None,
             command: Some(number),
             others: Vec::new(),
         };
         processes.reaped();
-        processes.signal_command(Signal::KILL);
+        processes.signal_command(Signal::KILL).unwrap();
         // It ends with its input. A signal that was sent before takes effect before.
         drop(stranger.stdin.take());
         assert!(stranger.wait().unwrap().success(), "a stranger was killed");
@@ -252,7 +266,11 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = Pid::from_child(&shell);
-        let processes = CommandProcesses::Group(pid);
+        let processes = CommandProcesses {
+            group: Some(pid),
+            command: Some(pid),
+            others: children(getpid()),
+        };
         assert!(processes.is_alive());
         processes.kill_the_rest();
         let deadline = std::time::Instant::now() + Duration::from_secs(10);

@@ -12,8 +12,8 @@ pub(crate) struct CommandRules {
     pub(crate) max_run: Option<Duration>,
     pub(crate) on_lost: LostAction,
     pub(crate) signal_on_lost: Signal,
-    /// Whether the command is a service: what is left of it when it ends is killed, and a signal that ends
-    /// `lockctl` stops it by force. Else both are left to the command.
+    /// Whether the command is a service: what is left of it when it ends by itself is killed, and a signal that
+    /// ends `lockctl` stops it by force. Else both are left to the command.
     pub(crate) is_service: bool,
     /// Whether the command leads a process group of its own.
     pub(crate) own_group: bool,

@@ -14,7 +14,7 @@ use crate::output::CommandFailure;
 pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
     ending: &'static [Signal],
-    _children: Stream,
+    children: Stream,
 }
 
 const HANDLED: [Signal; 7] = [
@@ -43,7 +43,7 @@ impl Signals {
             streams: caught.collect::<Result<_, CommandFailure>>()?,
             ending: &TERMINATION_SIGNALS,
             // An ignored CHLD is inherited, and the kernel would reap the command unseen.
-            _children: listen(Signal::CHILD)?,
+            children: listen(Signal::CHILD)?,
         })
     }
 
@@ -68,7 +68,7 @@ impl Signals {
         self.ending.contains(&signal)
     }
 
-    /// The next signal.
+    /// The next signal, CHILD among them.
     /// Cancel safety: no signal is lost; several of one kind may count as one.
     pub(crate) async fn next(&mut self) -> Signal {
         std::future::poll_fn(|cx| {
@@ -77,7 +77,7 @@ impl Signals {
                     return Poll::Ready(*signal);
                 }
             }
-            Poll::Pending
+            self.children.poll_recv(cx).map(|_| Signal::CHILD)
         })
         .await
     }

@@ -4,12 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use anstream::ColorChoice;
 use clap::ValueEnum;
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::environment::Variable;
 use super::processes::{CommandProcesses, POLL_INTERVAL};
@@ -23,15 +24,22 @@ pub(crate) struct RunningCommand {
     pub(crate) child: Child,
     pub(crate) pid: Pid,
     pub(super) processes: CommandProcesses,
+    /// Whether the processes that it leaves behind are asked to end, because it was.
+    pub(super) asks_rest: bool,
+    ended_at: Option<Instant>,
 }
 
 impl RunningCommand {
-    /// Waits for the end of the command, or of all that it is made of.
-    /// Cancel safety: nothing is lost: the status is kept.
-    pub(super) async fn ended(&mut self, with_descendants: bool) -> io::Result<ExitStatus> {
+    /// Waits for the end of the command, and then for so long for that of the processes that it has left behind.
+    /// Cancel safety: nothing is lost: the status is kept, and the time goes on.
+    pub(super) async fn ended(&mut self, rest_within: Duration) -> io::Result<ExitStatus> {
         let status = self.child.wait().await?;
         self.processes.reaped();
-        while with_descendants && self.processes.is_alive() {
+        if std::mem::take(&mut self.asks_rest) {
+            self.processes.ask_the_rest();
+        }
+        let ended_at = *self.ended_at.get_or_insert_with(Instant::now);
+        while ended_at.elapsed() < rest_within && self.processes.is_alive() {
             sleep(POLL_INTERVAL).await;
         }
         Ok(status)
@@ -74,6 +82,8 @@ pub(crate) fn spawn(
         child,
         pid,
         processes: processes(pid),
+        asks_rest: false,
+        ended_at: None,
     })
 }
 

@@ -9,6 +9,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use polylock::LostReason;
+use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -85,17 +86,21 @@ impl CommandWatch<'_> {
         let max_run = max_run.and_then(|time| Instant::now().checked_add(time));
         let stops = self.rules.on_lost == LostAction::Term;
         let (mut stopping, mut interrupts) = (None::<Stopping>, 0);
-        let (mut is_asked, mut is_expiring, mut is_lost) = (false, false, false);
+        let (mut is_asked, mut is_stopping) = (false, false);
+        let (mut is_expiring, mut is_lost) = (false, false);
         let status = loop {
             let kill_at = stopping.and_then(|stopping| stopping.kill_at);
-            // A command that is asked to end may end before its children.
-            let has_time =
-                stopping.is_some_and(|stopping| stopping.why == Stop::Asked) && kill_at.is_some();
+            // A command that is asked to end may end before its children, which must not go on without the lock.
+            let is_killed = stopping.is_some() && kill_at.is_none();
+            let rest_within = match is_stopping && !is_killed {
+                true => self.rules.kill_after,
+                false => Duration::ZERO,
+            };
             tokio::select! {
                 // A command that has ended is not stopped, and a loss that is certain comes before
                 // the warning of one.
                 biased;
-                status = self.running.ended(has_time) => break status,
+                status = self.running.ended(rest_within) => break status,
                 reason = &mut lost, if !is_lost => {
                     is_lost = true;
                     self.tell_loss(reason);
@@ -119,16 +124,27 @@ impl CommandWatch<'_> {
                         self.sleep_together();
                         continue;
                     }
+                    if signal == Signal::CHILD {
+                        self.running.processes.reap_adopted();
+                        continue;
+                    }
                     interrupts += usize::from(signal == Signal::INT);
                     self.pass_on(signal, interrupts);
-                    is_asked |= signals.is_ending(signal);
-                    if self.rules.is_service && is_asked {
+                    if !signals.is_ending(signal) {
+                        continue;
+                    }
+                    is_asked = true;
+                    let is_of_terminal = self.is_of_terminal(signal);
+                    // The terminal sends it to all that is in the foreground.
+                    self.running.asks_rest |= !is_of_terminal;
+                    is_stopping |= !is_of_terminal || self.rules.is_service;
+                    if self.rules.is_service {
                         stopping = stopping.or_else(|| Some(self.stop_asked(signal)));
                     }
                 }
             }
         };
-        let (stop, is_lost) = self.end(&status, stopping, is_lost).await;
+        let (stop, is_lost) = self.end(&status, stopping, is_lost, is_stopping).await;
         Ok(Ending {
             status: status?,
             stop,
@@ -144,6 +160,7 @@ impl CommandWatch<'_> {
         status: &io::Result<ExitStatus>,
         stopping: Option<Stopping>,
         is_lost: bool,
+        is_stopping: bool,
     ) -> (Option<Stop>, bool) {
         if let Ok(status) = status {
             let fields = json!({ "code": status.code(), "signal": status.signal() });
@@ -158,7 +175,7 @@ impl CommandWatch<'_> {
         if let (LostAction::Term, Some(reason)) = (self.rules.on_lost, reason) {
             stop = Some(Stop::Lost(reason));
         }
-        if stop.is_some() || self.rules.is_service || status.is_err() {
+        if stop.is_some() || is_stopping || self.rules.is_service || status.is_err() {
             // What the command started must not go on without the lock either.
             self.kill_the_rest().await;
         }
@@ -264,7 +281,14 @@ impl CommandWatch<'_> {
 
     /// Sends to everything that the command is made of.
     fn send(&self, signal: Signal) {
-        self.running.processes.signal(signal);
+        self.check(self.running.processes.signal(signal));
+    }
+
+    fn check(&self, sent: Result<(), Errno>) {
+        if sent.is_err() {
+            self.console
+                .warn("the command cannot be sent signals, it runs as another user");
+        }
     }
 
     /// Passes on what `lockctl` got.
@@ -272,7 +296,7 @@ impl CommandWatch<'_> {
         match signal {
             _ if self.is_of_terminal(signal) => {}
             Signal::INT if interrupts > 1 => self.send(Signal::KILL),
-            _ => self.running.processes.signal_command(signal),
+            _ => self.check(self.running.processes.signal_command(signal)),
         }
     }
 

@@ -1,5 +1,7 @@
 //! The command: its streams, its process group, its signals, its end.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{
@@ -242,6 +244,78 @@ fn a_normal_end_leaves_other_processes_of_the_command_alone() {
         "the process in the background is dead"
     );
     kill_process(background, Signal::KILL).expect("it is there");
+}
+
+/// A shell dies from the signal at once, and the program that it waits for takes its time for an orderly end.
+#[test]
+fn a_lock_is_held_until_all_have_ended_that_were_asked_to() {
+    let job = "trap 'sleep 1; touch done; exit' TERM; touch ready; while :; do sleep 0.05; done";
+    // The second is in a group of its own, the third in that of lockctl.
+    for (options, starter) in [("k", ""), ("k", "timeout 60 "), ("--pgid inherit k", "")] {
+        let place = Place::new();
+        let script = format!("{starter}sh -c \"{job}\"; true");
+        let process = place.hold(options, &script);
+        place.until_there("ready");
+        process.terminate(143);
+        let what = format!("{options} {starter}");
+        assert!(place.file("done").exists(), "released before: {what}");
+        assert!(!place.is_held("k"), "not released: {what}");
+    }
+}
+
+#[test]
+fn what_a_command_that_was_asked_to_end_has_left_is_killed_after_a_time() {
+    let place = Place::new();
+    let script = "sh -c 'trap \"\" TERM; echo $$ >background; while :; do sleep 0.05; done' & \
+                  until test -s background; do :; done; touch ready; wait";
+    let process = place.hold("--kill-after 1s k", script);
+    place.until_there("ready");
+    let background = pid_of(&place.read("background"));
+    let began = Instant::now();
+    process.terminate(143);
+    assert_dead(background);
+    let took = began.elapsed();
+    assert!(took > Duration::from_millis(900), "killed after {took:?}");
+}
+
+/// As timeout(1) and setsid(1) do.
+#[test]
+fn a_process_in_a_group_of_its_own_does_not_outlive_the_lock() {
+    let place = Place::new();
+    let script = "timeout 60 sh -c 'echo $$ >job.new; mv job.new job; exec sleep 60'; true";
+    let process = place.hold("k", script);
+    place.until_there("job");
+    place.expect(0, "break k --yes");
+    process.expect(79);
+    assert_dead(pid_of(&place.read("job")));
+
+    place.remove(&["job"]);
+    let process = place.hold("--max-run 1s k", script);
+    place.until_there("job");
+    let job = pid_of(&place.read("job"));
+    process.expect(143);
+    assert_dead(job);
+}
+
+#[test]
+fn orphans_of_a_command_leave_no_zombies() {
+    let place = Place::new();
+    let script = "for i in 1 2 3 4 5; do (sleep 0.01 &); done; touch ready; exec sleep 60";
+    for options in ["k", "--pgid inherit k"] {
+        let mut process = place.hold(options, script);
+        place.until_there("ready");
+        let (lockctl, command) = (process.pid(), place.pid());
+        process.until("the orphans are gone", |_| children(lockctl) == [command]);
+        process.terminate(143);
+        place.remove(&["ready"]);
+    }
+}
+
+fn children(of: Pid) -> Vec<Pid> {
+    let of = of.as_raw_nonzero();
+    let path = format!("/proc/{of}/task/{of}/children");
+    let list = std::fs::read_to_string(path).expect("the process is there");
+    list.split_whitespace().map(pid_of).collect()
 }
 
 #[test]

@@ -91,7 +91,7 @@ pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, CommandFailur
                     None => Action::Quit,
                 },
                 signal = signals.next() => match signal {
-                    rustix::process::Signal::WINCH => Action::None,
+                    rustix::process::Signal::WINCH | rustix::process::Signal::CHILD => Action::None,
                     _ => Action::Quit,
                 },
                 Some(answer) = answers.recv() => {
