@@ -24,9 +24,7 @@ fn main() -> ExitCode {
     // Before any thread is started: the process is about to become another program.
     if let Some(successor) = Exec::of_arguments(std::env::args_os().skip(1)) {
         let console = successor.console();
-        let failure = successor.become_it();
-        console.fail(&failure);
-        return failure.exit().into();
+        return report(Err(successor.become_it()), &console).into();
     }
     if Linger::is_asked_for(std::env::args_os().skip(1)) {
         return match Linger::stay() {

@@ -15,6 +15,7 @@ pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
     ending: &'static [Signal],
     children: Stream,
+    _file_size: Option<Stream>,
 }
 
 const HANDLED: [Signal; 7] = [
@@ -44,6 +45,11 @@ impl Signals {
             ending: &TERMINATION_SIGNALS,
             // An ignored CHLD is inherited, and the kernel would reap the command unseen.
             children: listen(Signal::CHILD)?,
+            // A file that must not grow is an error of the write, and no end of lockctl and its command. The
+            // command has the default action.
+            _file_size: (!is_in(ignored, Signal::XFSZ))
+                .then(|| listen(Signal::XFSZ))
+                .transpose()?,
         })
     }
 

@@ -73,7 +73,7 @@ fn sections() -> String {
 const EXIT_STATUS: &str = "\
 code of the command | The command of run ran to its end.
 0 | The answer of a query; a job or a held lock was skipped; a signal ended lead.
-128+n | The command of run died from signal n, or signal n ended the wait of run or acquire.
+128+n | The command of run died from signal n, or signal n ended the wait of run or acquire, or a watch.
 1 | The question of break was declined, doctor found a problem, or bench found locks that did not exclude.
 64 | The command line is wrong.
 65 | Something else than a lock is stored where the lock would be.

@@ -9,6 +9,7 @@ use polylock::{ErrorKind, LockKey};
 use serde_json::{Value, json};
 
 use super::app::{App, admin, key, refuse_url};
+use crate::child::Signals;
 use crate::exit::Exit;
 use crate::output::{
     CommandFailure, Escaped, Rows, address_text, clock, escaped, follow, holder_refusing,
@@ -128,7 +129,12 @@ pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, Command
             return Some(app.line(&event_json(&event), || event_line(&event)));
         }
     };
-    match follow(changes).await? {
+    let mut signals = Signals::catch()?;
+    let followed = tokio::select! {
+        signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
+        followed = follow(changes) => followed?,
+    };
+    match followed {
         true => Ok(Exit::Success),
         false => {
             let message = "the backend ended the watch";

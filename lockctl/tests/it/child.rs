@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{
-    LOCKCTL, Place, Process, UNTIL_GO, assert_dead, full_pipe, is_alive, pid_of, state, until,
+    LOCKCTL, Place, Process, UNTIL_GO, assert_dead, children, full_pipe, is_alive, pid_of, state,
+    until,
 };
 
 /// A script goes on forever.
@@ -311,13 +312,6 @@ fn orphans_of_a_command_leave_no_zombies() {
     }
 }
 
-fn children(of: Pid) -> Vec<Pid> {
-    let of = of.as_raw_nonzero();
-    let path = format!("/proc/{of}/task/{of}/children");
-    let list = std::fs::read_to_string(path).expect("the process is there");
-    list.split_whitespace().map(pid_of).collect()
-}
-
 #[test]
 fn a_reader_that_does_not_read_holds_up_no_command() {
     let place = Place::new();
@@ -326,5 +320,11 @@ fn a_reader_that_does_not_read_holds_up_no_command() {
     let mut command = place.lockctl("run k --max-run 200ms -- sh -c 'exec sleep 60 2>&-'");
     command.stderr(full);
     Process::start(command).expect(143);
+    drop(reader);
+
+    let (reader, full) = full_pipe();
+    let mut command = place.lockctl("run k -- no-such-command");
+    command.stderr(full);
+    Process::start(command).expect(127);
     drop(reader);
 }

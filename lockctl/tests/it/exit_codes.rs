@@ -63,6 +63,24 @@ fn a_process_that_may_open_few_files_is_told_so() {
     }
 }
 
+/// The file of a database, and that of the events.
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_file_that_must_not_grow_kills_neither_lockctl_nor_its_command() {
+    let place = Place::new();
+    let run = |limit: u32, options: &str, then: &str| {
+        let run = format!("exec {LOCKCTL} --backend sqlite:locks.db run {options} k -- {then}");
+        let mut command = Command::new("bash");
+        command.args(["-c", &format!("ulimit -f {limit}; {run}")]);
+        place.settle(&mut command);
+        Process::start(command)
+    };
+    run(1, "", "true").expect(69);
+    place.write("events", &"x".repeat(200 * 1024));
+    let ended = run(200, "--ttl 1s --events events", "sleep 2").expect(0);
+    ended.says(&["events"]);
+}
+
 #[test]
 fn a_held_lock_is_75_or_what_is_asked_for() {
     let place = Place::new();

@@ -598,6 +598,14 @@ pub(crate) fn is_alive(pid: Pid) -> bool {
     !matches!(state(pid), None | Some('Z' | 'X'))
 }
 
+/// The children of a process.
+pub(crate) fn children(of: Pid) -> Vec<Pid> {
+    let of = of.as_raw_nonzero();
+    let path = format!("/proc/{of}/task/{of}/children");
+    let list = std::fs::read_to_string(path).expect("the process is there");
+    list.split_whitespace().map(pid_of).collect()
+}
+
 #[track_caller]
 pub(crate) fn assert_dead(pid: Pid) {
     assert!(!is_alive(pid), "the command lives on as process {pid:?}");

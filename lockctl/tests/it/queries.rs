@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::fixture::{LOCKCTL, Place, Process};
+use crate::fixture::{LOCKCTL, Place, Process, children};
 
 #[track_caller]
 fn assert_fields(value: &Value, expected: &[&str]) {
@@ -298,6 +299,29 @@ fn a_watch_ends_when_its_reader_is_gone() {
         }
         drop(reader);
         process.expect(0);
+    }
+}
+
+/// As in a container: the kernel ignores signals for process 1 that it does not catch.
+#[test]
+fn a_watch_that_is_process_1_can_be_ended() {
+    let place = Place::new();
+    for line in ["watch", "leader --watch k"] {
+        let mut args = vec!["-pf", "--mount-proc", LOCKCTL];
+        args.extend(line.split(' '));
+        let mut process = place.program("unshare", &args);
+        let mut watch = None;
+        process.until("it runs", |process| {
+            watch = children(process.pid()).into_iter().next();
+            watch.is_some()
+        });
+        let watch = watch.expect("it runs");
+        process.until("it ends", |process| {
+            // Until it catches signals, this one does nothing.
+            kill_process(watch, Signal::TERM).ok();
+            !process.is_running()
+        });
+        assert_eq!(process.code(), 143, "{line}");
     }
 }
 
