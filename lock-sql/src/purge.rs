@@ -231,7 +231,7 @@ impl Purge {
         };
         let state = PurgeState {
             // Processes that add one row each share the purging among them.
-            grown: u32::from(engine.lease_id().as_bytes()[0]) % EVERY,
+            grown: u32::from(engine.lease_id().as_bytes()[0]) % ROWS_BETWEEN_ROUNDS,
             ..PurgeState::default()
         };
         Arc::new(Self {
@@ -248,7 +248,7 @@ impl Purge {
         {
             let mut state = self.state.lock();
             state.grown += 1;
-            if state.is_busy || state.grown < EVERY {
+            if state.is_busy || state.grown < ROWS_BETWEEN_ROUNDS {
                 return;
             }
             state.grown = 0;
@@ -256,7 +256,8 @@ impl Purge {
         }
         let purge = Arc::clone(self);
         self.engine.spawn(async move {
-            let done = purge.round(purge.retention.max(MIN_ROW_AGE)).await;
+            let row_age = purge.retention.clamp(MIN_ROW_AGE, MAX_ROW_AGE);
+            let done = purge.round(row_age).await;
             let denied = done.is_err_and(|failure| is_denied(&failure));
             purge.state.lock().is_busy = denied;
         });
@@ -386,10 +387,14 @@ fn is_denied(failure: &SqlFailure) -> bool {
 /// How many rows of a kind are looked at in one round.
 pub(crate) const PURGE_ROWS: usize = 64;
 
-const EVERY: u32 = 8;
+const ROWS_BETWEEN_ROUNDS: u32 = 8;
 
 /// A request locks the row that it has created within this time, or creates it again.
 const MIN_ROW_AGE: Duration = Duration::from_secs(1);
+
+/// A row of a row lock stores nothing that a later holder needs. One of a key in use is created again once in
+/// this time.
+const MAX_ROW_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// How many periods a deletion waits after a raise. All but one together are as long as any statement may
 /// take.
