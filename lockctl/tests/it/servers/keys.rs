@@ -1,5 +1,7 @@
 //! Several keys at once: which holder is named while one of them is waited for.
 
+use std::time::{Duration, Instant};
+
 use lock_testkit::servers::{
     MariaDbServer, PostgresServer, RedisOptions, RedisServer, ZooKeeperServer,
 };
@@ -82,4 +84,23 @@ fn the_next_key_that_is_waited_for_is_told_as_well() {
     let is_told = |line: &&str| line.starts_with("lockctl: waiting for a, b  ");
     let told = ended.stderr.lines().filter(is_told).count();
     assert_eq!(told, 2, "{ended}");
+}
+
+/// It could never have them all.
+#[test]
+fn more_keys_than_connections_are_refused_at_once() {
+    let databases = [
+        PostgresServer::shared().database(),
+        MariaDbServer::shared().database(),
+    ];
+    let keys = (1..=12).map(|n| format!(" k{n}")).collect::<String>();
+    for database in databases {
+        let place = Place::new();
+        let began = Instant::now();
+        let line = format!("--backend {database}?mode=row run -w 60s{keys} -- touch ran");
+        place.expect(78, &line).says(&["connections=12"]);
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(10), "refused after {took:?}");
+        place.assert_not_run();
+    }
 }
