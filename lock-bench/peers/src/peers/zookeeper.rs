@@ -1,3 +1,4 @@
+use std::mem::forget;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,8 +50,10 @@ impl Subject for Locks {
     }
 
     async fn release(&self, held: OwnedLockClient) -> Result<(), Failure> {
-        // Deletes the node in the background; there is nothing to await.
-        drop(held);
+        // What a drop would do in the background, where nothing could await it.
+        let deleted = held.client().delete(held.lock_path(), None).await;
+        deleted.map_err(failed)?;
+        forget(held);
         Ok(())
     }
 }
