@@ -6,6 +6,7 @@ use polylock_core::FencingToken;
 use polylock_core::admin::Record;
 use redis::Value;
 
+use crate::config::MAX_RETENTION;
 use crate::error::{RedisCause, RedisFailure};
 use crate::reply;
 use crate::script::RECORD;
@@ -83,7 +84,7 @@ impl Server {
         stored: &StoredRecord,
         keep: Duration,
     ) -> Result<WriteReply, RedisFailure> {
-        let keep = millis(keep.clamp(MIN_KEEP, MAX_KEEP));
+        let keep = millis(keep.clamp(MIN_KEEP, MAX_RETENTION));
         let (keys, text) = ([at], stored.encode());
         let args = [&*text, keep.as_bytes()];
         let call = Call {
@@ -114,9 +115,6 @@ impl Server {
 
 /// The server has no shorter expiry.
 const MIN_KEEP: Duration = Duration::from_millis(1);
-
-/// A time of the server that is later than this and now overflows.
-pub(crate) const MAX_KEEP: Duration = Duration::from_millis(i64::MAX.unsigned_abs() / 2);
 
 impl StoredRecord {
     /// As `scripts/record.lua` compares it.

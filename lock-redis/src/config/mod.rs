@@ -8,7 +8,6 @@ use polylock_core::{Credentials, Error, Login, LoginSource, Result, TlsFiles};
 use redis::{Client, ConnectionAddr};
 
 pub(crate) use self::url::{SCHEMES, default_port};
-use crate::record::MAX_KEEP;
 
 /// Configuration of the servers that store the locks, and of how they are used.
 ///
@@ -53,6 +52,9 @@ const NODE_TIMEOUT_RANGE: (Duration, Duration) = (Duration::from_millis(10), TIM
 
 /// The min time for which the counter of a lock is kept.
 const MIN_RETENTION: Duration = Duration::from_secs(60);
+
+/// The max time for which anything is kept: the server cannot store a later time than this and now.
+pub(crate) const MAX_RETENTION: Duration = Duration::from_millis(i64::MAX.unsigned_abs() / 2);
 
 /// How the servers belong together.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -375,7 +377,7 @@ impl RedisConfig {
     /// one that it can, which is millions of years.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
-        self.retention = retention.clamp(MIN_RETENTION, MAX_KEEP);
+        self.retention = retention.clamp(MIN_RETENTION, MAX_RETENTION);
         self
     }
 
