@@ -30,6 +30,8 @@ pub mod servers;
 pub mod sim;
 
 use std::task::Poll;
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub use busy_engine::BusyEngine;
 pub use polylock_conformance::{cases as conformance, conformance, history, taker};
@@ -57,6 +59,15 @@ pub async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Output> {
         }
     })
     .await
+}
+
+/// Polls a condition every 2 ms, and panics after 10 s.
+fn wait(what: &str, mut met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !met() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// Locks a mutex, also after a panic of a test that held it.

@@ -6,7 +6,7 @@ use std::thread;
 
 use super::NetworkInner;
 use super::namespace::{NetworkNamespace, command_in, move_thread, tool};
-use crate::servers::wait;
+use crate::wait;
 
 /// A host of a [`Network`](super::Network), with an address and a loopback of its own. It is there
 /// until the network and all values of its hosts are gone.

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::command::run;
-use crate::servers::wait;
+use crate::wait;
 
 /// A network namespace without a name, which ends with this value or with this process, together
 /// with all processes in it.

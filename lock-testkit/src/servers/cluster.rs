@@ -5,10 +5,11 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use super::port::{BUS, free_port};
-use super::server_process::{address, at_once, deref_to, started, wait};
+use super::server_process::{address, at_once, deref_to, started};
 use super::{RedisOptions, RedisServer, Reply};
 use crate::network::NetworkHost;
 use crate::proxy::Proxy;
+use crate::wait;
 
 /// A Redis Cluster: its masters, and after them its replicas, in the order of their masters.
 ///

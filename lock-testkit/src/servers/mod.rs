@@ -38,7 +38,6 @@ pub use self::template::data_dir;
 pub use self::tls::{ClientCertificate, ServerCertificate, TestCertificates};
 pub use self::zookeeper::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 
-pub(crate) use self::server_process::wait;
 pub(crate) use self::template::made_once;
 
 /// A MariaDB server that the tests of a run have in common.

@@ -9,10 +9,11 @@ use std::process::Command;
 use super::database::{DatabaseClient, Dialect};
 use super::port::free_port;
 use super::process::Account;
-use super::server_process::{Service, Setup, Site, deref_to, setup_options, started, wait};
+use super::server_process::{Service, Setup, Site, deref_to, setup_options, started};
 use super::template::{DATA, Template, if_there};
 use super::{DatabaseServer, ServerProcess, SharedDatabase, TestCertificates};
 use crate::command::run;
+use crate::wait;
 
 /// One PostgreSQL server, killed when the value is dropped.
 ///

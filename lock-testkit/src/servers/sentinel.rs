@@ -2,10 +2,11 @@ use std::io;
 use std::time::Duration;
 
 use super::port::free_port;
-use super::server_process::{address, at_once, started, wait};
+use super::server_process::{address, at_once, started};
 use super::{RedisOptions, RedisServer, Reply};
 use crate::network::NetworkHost;
 use crate::proxy::Proxy;
+use crate::wait;
 
 /// A master, its replica if there is one, and three Sentinels of which two decide.
 #[derive(Debug)]

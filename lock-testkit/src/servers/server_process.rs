@@ -379,15 +379,6 @@ pub(super) fn at_once<I: Send, T: Send>(
     })
 }
 
-/// Polls a condition every 2 ms, and panics after 10 s.
-pub(crate) fn wait(what: &str, mut met: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !met() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// How long a server of any kind may take to start: up to 1.3 s of processor time, and longer where
 /// many compete for it.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);

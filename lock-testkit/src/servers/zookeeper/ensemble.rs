@@ -9,7 +9,8 @@ use crate::network::NetworkHost;
 use crate::proxy::Proxy;
 use crate::servers::port::free_port;
 use crate::servers::process::LOG;
-use crate::servers::server_process::{START_TIMEOUT, address, at_once, failed_with, started, wait};
+use crate::servers::server_process::{START_TIMEOUT, address, at_once, failed_with, started};
+use crate::wait;
 
 /// Several ZooKeeper servers that elect a leader.
 #[derive(Debug)]
