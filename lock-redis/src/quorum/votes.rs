@@ -1,18 +1,6 @@
 //! The vote of one node, the result of all votes, and the size of a majority.
 
-use std::sync::Arc;
 use std::time::Duration;
-
-use redis::Value;
-
-use super::lease::QuorumAcquisition;
-use super::node::QuorumNode;
-use crate::error::{RedisCause, RedisFailure};
-use crate::keys::RedisKeys;
-use crate::reply;
-use crate::script::VOTE;
-use crate::server::{millis, mode_text};
-use crate::topology::Call;
 
 /// The number of nodes that decide: any two majorities have a node in common.
 pub(super) const fn majority(nodes: usize) -> usize {
@@ -135,81 +123,6 @@ pub(super) enum Vote {
         last: u64,
     },
 }
-
-impl QuorumNode {
-    pub(super) async fn vote(
-        self: &Arc<Self>,
-        of: &QuorumAcquisition,
-        proposal: u64,
-    ) -> Result<Vote, RedisFailure> {
-        let (ttl, mode, proposal) = (millis(of.ttl), mode_text(of.mode), proposal.to_string());
-        let run = self.voting_run();
-        let claim = of.waiter.map(|waiter| {
-            let claim = millis(WRITER_CLAIM);
-            format!("{claim}|{}", waiter.to_hex())
-        });
-        let args = [
-            self.retention.as_bytes(),
-            of.holder.id(),
-            of.holder.0.as_bytes(),
-            mode.as_bytes(),
-            ttl.as_bytes(),
-            proposal.as_bytes(),
-            run.as_bytes(),
-            claim.as_deref().unwrap_or_default().as_bytes(),
-        ];
-        let reply = &self.ask_in_time(&of.keys, &args).await?;
-        let Value::Array(parts) = reply else {
-            return reply::token(reply).map(Vote::Granted);
-        };
-        match &parts[..] {
-            [word, Value::Int(left), Value::Int(last)] if reply::text(word) == Some("held") => {
-                let left = u64::try_from(*left).ok().map(Duration::from_millis);
-                let last = u64::try_from(*last).map_err(|_| reply::strange(reply))?;
-                Ok(Vote::Held { left, last })
-            }
-            // The release of this acquisition arrived first: the node cannot vote for it any more.
-            [word, _] if reply::text(word) == Some("gone") => Ok(Vote::Held {
-                left: None,
-                last: 0,
-            }),
-            [word, run, Value::Int(last)] if reply::text(word) == Some("rejoining") => {
-                let run = reply::text(run).ok_or_else(|| reply::strange(reply))?;
-                let last = u64::try_from(*last).map_err(|_| reply::strange(reply))?;
-                self.saw(run, Duration::ZERO);
-                self.watch();
-                let left = self.rejoins_in();
-                Ok(Vote::Rejoining { left, last })
-            }
-            _ => Err(reply::strange(reply)),
-        }
-    }
-
-    /// Sends the request with a time after which the server refuses it, so that a late copy acquires
-    /// nothing. A refusal shows that the clock has jumped.
-    async fn ask_in_time(&self, keys: &RedisKeys, args: &[&[u8]]) -> Result<Value, RedisFailure> {
-        let server = &self.server;
-        let keys = keys.all();
-        for _ in 0..2 {
-            let limit = self.clock.limit(server.timeout);
-            let args = [args, &[limit.as_bytes()]].concat();
-            let done = server
-                .topology
-                .call(Call::script(&VOTE, &keys, &args))
-                .await;
-            let reply = server.explained(&keys, done).await?.value;
-            match reply::late(&reply) {
-                Some(now) => self.clock.learn(now),
-                None => return Ok(reply),
-            }
-        }
-        Err(RedisCause::Late.into())
-    }
-}
-
-/// How long a waiting writer keeps new readers out after each attempt: longer than its backoff and its
-/// next attempt take.
-const WRITER_CLAIM: Duration = Duration::from_millis(750);
 
 #[cfg(test)]
 mod tests {
