@@ -18,7 +18,7 @@ pub(crate) use self::options::ServerKind;
 #[cfg(feature = "_server")]
 pub use self::options::SqlMode;
 #[cfg(feature = "_server")]
-pub(crate) use self::pool::AppPool;
+pub(crate) use self::pool::{AppPool, POOL_LOCK_WAITS, RENEWERS};
 #[cfg(feature = "_server")]
 pub(crate) use self::server::POOLED_ADVISORY;
 #[cfg(feature = "_server")]

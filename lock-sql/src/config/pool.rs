@@ -13,7 +13,6 @@ use sqlx::PgPool;
 use sqlx::pool::CloseEvent;
 
 use super::{SqlConfig, SqlMode};
-use crate::database::{POOL_LOCK_WAITS, RENEWERS};
 use crate::error::SqlFailure;
 use crate::wire::{ConnectTarget, DriverOptions, ReservedPool};
 
@@ -149,3 +148,10 @@ impl SqlConfig {
 
 /// One reserved connection for each renewal that may run at once, also for those that wait for a locked row.
 const RESERVED_FOR_RENEWALS: usize = RENEWERS + POOL_LOCK_WAITS;
+
+/// Max renewals at once. For short leases, a scheduler abandons an attempt long before its time limit: the next
+/// attempt must not wait behind it for a hanging connection.
+pub(crate) const RENEWERS: usize = 2;
+
+/// Max renewals that wait for locked rows on a pool of the application, where each has a reserved connection.
+pub(crate) const POOL_LOCK_WAITS: usize = 1;

@@ -35,7 +35,7 @@ use self::key_mutexes::KeyMutexes;
 use self::listen::Listener;
 use self::shared_leases::SharedLeases;
 use self::statements::{FURTHER_TOKENS, LeaseStatements};
-use crate::config::ServerKind;
+use crate::config::{POOL_LOCK_WAITS, RENEWERS, ServerKind};
 use crate::dialect::{self, range};
 use crate::error::SqlFailure;
 use crate::mutex::Mutex;
@@ -122,14 +122,8 @@ impl DatabaseStore {
 /// Max time of a statement that renews leases: by then the next attempt is due.
 const RENEWAL: Duration = Duration::from_secs(5);
 
-/// For short leases, a scheduler abandons an attempt long before that limit: the next attempt must not
-/// wait behind it for a hanging connection.
-pub(crate) const RENEWERS: usize = 2;
-
 /// Max renewals that wait for locked rows, and for how long: the next attempt follows.
 const LOCK_WAITS: usize = 4;
-/// The same in a pool of the application, where each has a reserved connection.
-pub(crate) const POOL_LOCK_WAITS: usize = 1;
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 #[async_trait]
