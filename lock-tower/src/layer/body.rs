@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use polylock_core::LostReason;
 
-use crate::rejection::trailers;
+use crate::rejection::{Reason, Rejection, late_trailers, trailers};
 
 use super::body_lock::BodyLock;
 
@@ -47,6 +47,16 @@ pub enum BodyError {
     /// The body took longer than [`HoldUntil::BodyEnd`](crate::HoldUntil::BodyEnd) allows.
     #[error("the body was not read within {0:?}")]
     TooSlow(Duration),
+}
+
+impl BodyError {
+    /// The end of a stream of gRPC messages.
+    fn trailers(self) -> HeaderMap {
+        match self {
+            Self::Lost(_) => trailers(&Rejection::new(Reason::Lost)),
+            Self::TooSlow(_) => late_trailers(&self.to_string()),
+        }
+    }
 }
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -144,7 +154,7 @@ where
             }
             Err(error) => {
                 let end = match held.has_trailers() {
-                    true => Ok(Frame::trailers(trailers(error))),
+                    true => Ok(Frame::trailers(error.trailers())),
                     false => Err(error.into()),
                 };
                 // This drops the inner body: nothing of it runs any more.

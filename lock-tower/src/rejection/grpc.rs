@@ -8,7 +8,6 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response};
 
 use super::{Reason, Rejection};
-use crate::layer::BodyError;
 
 /// Answers a call: the status is in the head, and there is no body.
 pub(super) fn answer(content_type: &'static str, rejection: &Rejection) -> Response<Bytes> {
@@ -43,17 +42,15 @@ pub(crate) fn has_trailers(response: &HeaderMap) -> bool {
 }
 
 /// The end of a stream that is cut off.
-pub(crate) fn trailers(error: BodyError) -> HeaderMap {
-    match error {
-        BodyError::Lost(_) => {
-            let response = without_body(&Rejection::new(Reason::Lost));
-            let mut headers = response.into_parts().0.headers;
-            headers.remove(CONTENT_TYPE);
-            headers
-        }
-        // DEADLINE_EXCEEDED
-        BodyError::TooSlow(_) => status(4, &error.to_string()),
-    }
+pub(crate) fn trailers(rejection: &Rejection) -> HeaderMap {
+    let mut headers = without_body(rejection).into_parts().0.headers;
+    headers.remove(CONTENT_TYPE);
+    headers
+}
+
+/// The end of a stream that took too long.
+pub(crate) fn late_trailers(message: &str) -> HeaderMap {
+    status(4, message) // DEADLINE_EXCEEDED
 }
 
 #[cfg(not(feature = "tonic"))]

@@ -15,7 +15,7 @@ use crate::held_lock::NotHeld;
 use crate::keys::KeyError;
 use crate::log_limit::PROCESS_LOG;
 
-pub(crate) use self::grpc::{grpc_timeout, has_trailers, trailers};
+pub(crate) use self::grpc::{grpc_timeout, has_trailers, late_trailers, trailers};
 
 pub use self::responder::{Format, ProblemDetails, RejectionResponder, RequestInfo};
 
