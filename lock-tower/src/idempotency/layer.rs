@@ -6,8 +6,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode};
 use tower_layer::Layer;
 
-use crate::layer::CommonOptions;
-use crate::layer::options::OnDisconnect;
+use crate::layer::options::{CommonOptions, OnDisconnect};
 use crate::locker::Locker;
 use crate::rejection::{Reason, RejectionResponder};
 

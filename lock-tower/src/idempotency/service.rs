@@ -15,8 +15,8 @@ use tower_service::Service;
 
 use crate::held_lock::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, join};
-use crate::layer::options::OnDisconnect;
-use crate::layer::{BoxError, LockBody, RejectionMark};
+use crate::layer::options::{OnDisconnect, RejectionMark};
+use crate::layer::{BoxError, LockBody};
 use crate::plain::CallError;
 use crate::rejection::{Reason, Rejection, RequestInfo};
 use crate::service::{ResponseFuture, call, to_completion};

@@ -8,17 +8,14 @@ mod service;
 use std::fmt;
 use std::sync::Arc;
 
-use http::Response;
+use polylock_core::Mode;
 use tower_layer::Layer;
 
 use crate::keys::KeyExtractor;
 use crate::locker::Locker;
-use crate::plain::CallError;
-use crate::rejection::{
-    ProblemDetails, Rejection, RejectionObserver, RejectionResponder, RequestInfo,
-};
+use crate::rejection::RejectionResponder;
 
-use self::options::{KeySource, LayerOptions, OnDisconnect};
+use self::options::{HoldUntil, KeySource, LayerOptions, OnDisconnect, OnLost, SafeMethods};
 
 pub(crate) use self::body::BoxError;
 pub use self::body::{BodyError, LockBody};
@@ -105,6 +102,66 @@ impl KeyLockLayer {
         }
     }
 
+    fn change(mut self, change: impl FnOnce(&mut LayerOptions)) -> Self {
+        change(Arc::make_mut(&mut self.options));
+        self
+    }
+
+    /// Sets when the lock is released. Default: [`HoldUntil::Handler`].
+    #[must_use]
+    pub fn with_hold(self, hold: HoldUntil) -> Self {
+        self.change(|options| options.hold = hold)
+    }
+
+    /// Sets what happens to handlers whose client has disconnected. Default: [`OnDisconnect::Cancel`].
+    #[must_use]
+    pub fn with_on_disconnect(self, then: OnDisconnect) -> Self {
+        self.change(|options| options.common.on_disconnect = then)
+    }
+
+    /// Sets what happens to handlers whose lock is lost. Default: [`OnLost::Cancel`].
+    #[must_use]
+    pub fn with_on_lost(self, then: OnLost) -> Self {
+        self.change(|options| options.on_lost = then)
+    }
+
+    /// Sets what happens to requests with a safe method. Default: [`SafeMethods::Pass`].
+    ///
+    /// # Errors
+    ///
+    /// If they are to share a lock: [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the
+    /// locker has [permits](crate::LockerBuilder::permits), which shared requests would not take, and
+    /// [`Unsupported`](polylock_core::ErrorKind::Unsupported) if the backend has no shared locks.
+    pub fn with_safe_methods(self, then: SafeMethods) -> polylock_core::Result<Self> {
+        if then == SafeMethods::Shared {
+            let why = "requests with a safe method share a lock and count no permits";
+            self.options.common.locker.expect_exclusive(why)?;
+            self.options.common.locker.check(Mode::Shared)?;
+        }
+        Ok(self.change(|options| options.safe_methods = then))
+    }
+
+    /// Sets how rejections are answered. Default:
+    /// [`ProblemDetails`](crate::ProblemDetails).
+    #[must_use]
+    pub fn with_responder(self, responder: impl RejectionResponder) -> Self {
+        self.change(|options| options.common.responder = Arc::new(responder))
+    }
+
+    /// Adds `Server-Timing: lock;dur=12.3` to responses: the milliseconds that a request waited for
+    /// its lock, also if it was rejected. It shows clients how busy a key is. Default: not added.
+    #[must_use]
+    pub fn with_server_timing(self) -> Self {
+        self.change(|options| options.server_timing = true)
+    }
+
+    /// Adds `X-Fencing-Token` to responses. A request for several keys has several tokens, so nothing is added to
+    /// its response. Default: not added.
+    #[must_use]
+    pub fn with_fencing_token(self) -> Self {
+        self.change(|options| options.fencing_token = true)
+    }
+
     /// Returns the locker, with the limits and the queue of this layer.
     #[must_use]
     pub fn locker(&self) -> &Locker {
@@ -122,57 +179,6 @@ impl<S> Layer<S> for KeyLockLayer {
         }
     }
 }
-
-/// The options that the idempotency layer has, too.
-#[derive(Clone)]
-pub(crate) struct CommonOptions {
-    pub(crate) locker: Locker,
-    pub(crate) on_disconnect: OnDisconnect,
-    pub(crate) responder: Arc<dyn RejectionResponder>,
-}
-
-impl CommonOptions {
-    pub(crate) fn new(locker: Locker, on_disconnect: OnDisconnect) -> Self {
-        Self {
-            locker,
-            on_disconnect,
-            responder: Arc::new(ProblemDetails::new()),
-        }
-    }
-
-    /// Responds to a rejected request in place of its handler.
-    pub(crate) fn answered<B, E>(
-        &self,
-        info: &RequestInfo,
-        handled: Result<Response<LockBody<B>>, CallError<E>>,
-    ) -> Result<Response<LockBody<B>>, E> {
-        match handled {
-            Ok(response) => Ok(response),
-            Err(CallError::Inner(error)) => Err(error),
-            Err(CallError::Rejected(rejection)) => Ok(self.reject(info, &rejection)),
-        }
-    }
-
-    pub(crate) fn reject<B>(
-        &self,
-        info: &RequestInfo,
-        rejection: &Rejection,
-    ) -> Response<LockBody<B>> {
-        let response = match rejection.response() {
-            Some(response) => response.clone(),
-            None => self.responder.respond(info, rejection),
-        };
-        let (observed, status) = (RejectionObserver::rejected, response.status());
-        self.locker.observe(observed, rejection.reason(), status);
-        let mut response = response.map(LockBody::whole);
-        response.extensions_mut().insert(RejectionMark);
-        response
-    }
-}
-
-/// Marks the response to a rejected request, which is not that of its handler, for an outer layer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RejectionMark;
 
 impl fmt::Debug for KeyLockLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::Mode;
+use http::Response;
 
 use crate::keys::KeyExtractor;
 use crate::locker::Locker;
-use crate::rejection::RejectionResponder;
+use crate::plain::CallError;
+use crate::rejection::{
+    ProblemDetails, Rejection, RejectionObserver, RejectionResponder, RequestInfo,
+};
 use crate::service::to_completion;
 
-use super::{CommonOptions, KeyLockLayer};
+use super::body::LockBody;
 
 /// When the lock of a request is released.
 ///
@@ -68,13 +71,13 @@ pub enum HoldUntil {
 
 /// What happens to a handler whose client has disconnected.
 ///
-/// The example of [`KeyLockLayer`] sets it.
+/// The example of [`KeyLockLayer`](crate::KeyLockLayer) sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnDisconnect {
     /// It is dropped, as without this layer, and its lock released. A statement that it has sent
     /// may still run in the database when the next request enters; the fencing token detects it.
-    /// The default of [`KeyLockLayer`].
+    /// The default of [`KeyLockLayer`](crate::KeyLockLayer).
     #[default]
     Cancel,
     /// It runs to completion in its own task, and keeps the lock until then. The handler does not see the task-locals
@@ -99,7 +102,7 @@ impl OnDisconnect {
 
 /// What happens to a handler whose lock is lost.
 ///
-/// The example of [`KeyLockLayer`] sets it.
+/// The example of [`KeyLockLayer`](crate::KeyLockLayer) sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnLost {
@@ -116,7 +119,7 @@ pub enum OnLost {
 /// same handler for every method, so a client could avoid the lock with another method. They need
 /// `Exclusive`.
 ///
-/// The example of [`KeyLockLayer`] sets it.
+/// The example of [`KeyLockLayer`](crate::KeyLockLayer) sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum SafeMethods {
@@ -130,7 +133,7 @@ pub enum SafeMethods {
     Shared,
 }
 
-/// The options of a [`KeyLockLayer`]. All services of it share one.
+/// The options of a [`KeyLockLayer`](crate::KeyLockLayer). All services of it share one.
 #[derive(Clone)]
 pub(super) struct LayerOptions {
     pub(super) common: CommonOptions,
@@ -164,64 +167,53 @@ impl LayerOptions {
     }
 }
 
-impl KeyLockLayer {
-    fn change(mut self, change: impl FnOnce(&mut LayerOptions)) -> Self {
-        change(Arc::make_mut(&mut self.options));
-        self
-    }
+/// The options that the idempotency layer has, too.
+#[derive(Clone)]
+pub(crate) struct CommonOptions {
+    pub(crate) locker: Locker,
+    pub(crate) on_disconnect: OnDisconnect,
+    pub(crate) responder: Arc<dyn RejectionResponder>,
+}
 
-    /// Sets when the lock is released. Default: [`HoldUntil::Handler`].
-    #[must_use]
-    pub fn with_hold(self, hold: HoldUntil) -> Self {
-        self.change(|options| options.hold = hold)
-    }
-
-    /// Sets what happens to handlers whose client has disconnected. Default: [`OnDisconnect::Cancel`].
-    #[must_use]
-    pub fn with_on_disconnect(self, then: OnDisconnect) -> Self {
-        self.change(|options| options.common.on_disconnect = then)
-    }
-
-    /// Sets what happens to handlers whose lock is lost. Default: [`OnLost::Cancel`].
-    #[must_use]
-    pub fn with_on_lost(self, then: OnLost) -> Self {
-        self.change(|options| options.on_lost = then)
-    }
-
-    /// Sets what happens to requests with a safe method. Default: [`SafeMethods::Pass`].
-    ///
-    /// # Errors
-    ///
-    /// If they are to share a lock: [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the
-    /// locker has [permits](crate::LockerBuilder::permits), which shared requests would not take, and
-    /// [`Unsupported`](polylock_core::ErrorKind::Unsupported) if the backend has no shared locks.
-    pub fn with_safe_methods(self, then: SafeMethods) -> polylock_core::Result<Self> {
-        if then == SafeMethods::Shared {
-            let why = "requests with a safe method share a lock and count no permits";
-            self.options.common.locker.expect_exclusive(why)?;
-            self.options.common.locker.check(Mode::Shared)?;
+impl CommonOptions {
+    pub(crate) fn new(locker: Locker, on_disconnect: OnDisconnect) -> Self {
+        Self {
+            locker,
+            on_disconnect,
+            responder: Arc::new(ProblemDetails::new()),
         }
-        Ok(self.change(|options| options.safe_methods = then))
     }
 
-    /// Sets how rejections are answered. Default:
-    /// [`ProblemDetails`](crate::ProblemDetails).
-    #[must_use]
-    pub fn with_responder(self, responder: impl RejectionResponder) -> Self {
-        self.change(|options| options.common.responder = Arc::new(responder))
+    /// Responds to a rejected request in place of its handler.
+    pub(crate) fn answered<B, E>(
+        &self,
+        info: &RequestInfo,
+        handled: Result<Response<LockBody<B>>, CallError<E>>,
+    ) -> Result<Response<LockBody<B>>, E> {
+        match handled {
+            Ok(response) => Ok(response),
+            Err(CallError::Inner(error)) => Err(error),
+            Err(CallError::Rejected(rejection)) => Ok(self.reject(info, &rejection)),
+        }
     }
 
-    /// Adds `Server-Timing: lock;dur=12.3` to responses: the milliseconds that a request waited for
-    /// its lock, also if it was rejected. It shows clients how busy a key is. Default: not added.
-    #[must_use]
-    pub fn with_server_timing(self) -> Self {
-        self.change(|options| options.server_timing = true)
-    }
-
-    /// Adds `X-Fencing-Token` to responses. A request for several keys has several tokens, so nothing is added to
-    /// its response. Default: not added.
-    #[must_use]
-    pub fn with_fencing_token(self) -> Self {
-        self.change(|options| options.fencing_token = true)
+    pub(crate) fn reject<B>(
+        &self,
+        info: &RequestInfo,
+        rejection: &Rejection,
+    ) -> Response<LockBody<B>> {
+        let response = match rejection.response() {
+            Some(response) => response.clone(),
+            None => self.responder.respond(info, rejection),
+        };
+        let (observed, status) = (RejectionObserver::rejected, response.status());
+        self.locker.observe(observed, rejection.reason(), status);
+        let mut response = response.map(LockBody::whole);
+        response.extensions_mut().insert(RejectionMark);
+        response
     }
 }
+
+/// Marks the response to a rejected request, which is not that of its handler, for an outer layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RejectionMark;
