@@ -16,7 +16,8 @@ use crate::guard::HeldLease;
 use crate::lost_reason::LostReason;
 use crate::token::FencingToken;
 
-pub(crate) use self::renewal_scheduler::{RenewalScheduler, Slot, TICK, renew};
+pub(crate) use self::renewal_scheduler::{RenewalScheduler, Slot, TICK};
+pub(crate) use self::renewer::renew;
 pub use self::renewer::{LeaseState, RenewalRequest, Renewer, TtlRule};
 pub(crate) use self::timing::LeaseTiming;
 pub use self::timing::{renewal_interval, renewal_timeout};

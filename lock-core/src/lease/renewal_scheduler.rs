@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::renewer::{LeaseState, RenewalRequest, Renewer};
-use crate::engine::{Clock, Entropy, Moment, Spawn, before, catch_panic, catch_panic_async};
-use crate::error::{Error, ErrorKind, Result};
+use super::renewer::{RenewalRequest, Renewer, renew};
+use crate::engine::{Clock, Entropy, Moment, Spawn, catch_panic};
 use crate::guard::HeldLease;
 
 /// Holds every live lock of the process, ordered by the moment at which it is due.
@@ -293,25 +292,6 @@ fn guarded<T>(hold: &Arc<HeldLease>, now: Moment, act: impl FnOnce() -> Option<T
         hold.try_later(now);
         None
     })
-}
-
-/// One bounded round of renewals, with one answer for each request whatever the backend returns.
-pub(crate) async fn renew(
-    renewer: &dyn Renewer,
-    requests: &[RenewalRequest],
-    timeout: Duration,
-) -> Vec<Result<LeaseState>> {
-    let unknown =
-        |message: &str| Error::new(ErrorKind::Unavailable, message).with_unknown_outcome();
-    let until = tokio::time::Instant::now() + timeout;
-    let answers = before(until, catch_panic_async(renewer.renew(requests))).await;
-    let (mut answers, missing) = match answers {
-        Some(Some(answers)) => (answers, "the backend did not answer the renewal"),
-        Some(None) => (Vec::new(), "the backend panicked in the renewal"),
-        None => (Vec::new(), "the server did not answer the renewal in time"),
-    };
-    answers.resize_with(requests.len(), || Err(unknown(missing)));
-    answers
 }
 
 #[cfg(all(test, not(polylock_loom)))]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::timing::LeaseTiming;
-use crate::engine::{LeaseId, Moment};
-use crate::error::Result;
+use crate::engine::{LeaseId, Moment, before, catch_panic_async};
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::lost_reason::LostReason;
 use crate::request::AcquireRequest;
@@ -113,4 +113,23 @@ pub enum LeaseState {
     Held,
     /// It is not held any more, for certain.
     Lost(LostReason),
+}
+
+/// One bounded round of renewals, with one answer for each request whatever the backend returns.
+pub(crate) async fn renew(
+    renewer: &dyn Renewer,
+    requests: &[RenewalRequest],
+    timeout: Duration,
+) -> Vec<Result<LeaseState>> {
+    let unknown =
+        |message: &str| Error::new(ErrorKind::Unavailable, message).with_unknown_outcome();
+    let until = tokio::time::Instant::now() + timeout;
+    let answers = before(until, catch_panic_async(renewer.renew(requests))).await;
+    let (mut answers, missing) = match answers {
+        Some(Some(answers)) => (answers, "the backend did not answer the renewal"),
+        Some(None) => (Vec::new(), "the backend panicked in the renewal"),
+        None => (Vec::new(), "the server did not answer the renewal in time"),
+    };
+    answers.resize_with(requests.len(), || Err(unknown(missing)));
+    answers
 }
