@@ -129,6 +129,35 @@ impl ZkSession {
         self.engine.spawn_service(task);
     }
 
+    /// The state, by the smallest timeout that a server has granted so far.
+    fn state(&self) -> MutexGuard<'_, ZkSessionState> {
+        let mut state = lock(&self.state);
+        if let Some(timeout) = self
+            .negotiated
+            .smallest()
+            .filter(|_| !keeps_first_timeout())
+        {
+            state.evidence.shorten(timeout);
+        }
+        state
+    }
+
+    /// Whether the connection has broken since.
+    pub(crate) fn broke_since(&self, moment: Moment) -> bool {
+        self.state().broke_since(moment)
+    }
+
+    fn is_doubted(&self) -> bool {
+        matches!(self.state().phase, SessionPhase::Doubted { .. })
+    }
+
+    fn limit(&self, deadline: Moment) {
+        let controls = lock(&self.locks).controls();
+        for control in controls {
+            control.limit(deadline);
+        }
+    }
+
     /// Whether the reply to a request sent at `sent` proves that a lock is held: it is recent and of this
     /// connection, and the session is known to last.
     pub(crate) fn proves(&self, sent: Moment) -> bool {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::join;
+use polylock_core::LostReason;
 use polylock_core::engine::{Engine, LeaseId, before};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -84,6 +85,27 @@ impl ZkSession {
             let until = *until;
             self.limit(until);
         }
+    }
+
+    /// The session is gone with all its nodes, or its state is unknown for good.
+    pub(crate) fn end(&self) {
+        let was = std::mem::replace(&mut self.state().phase, SessionPhase::Over);
+        if was == SessionPhase::Over {
+            return;
+        }
+        // A caller that learns of a loss and acquires the lock again gets the next session.
+        ZkSessions::open_again(&self.sessions);
+        self.over.send_replace(true);
+        // Later callers of `attach` see that it is over.
+        let (controls, nodes) = {
+            let locks = lock(&self.locks);
+            (locks.controls(), locks.settled())
+        };
+        for control in controls {
+            control.lose(LostReason::SessionEnded);
+        }
+        // The next holder comes after the signals.
+        self.delete_nodes(nodes.into_iter().map(|(_, path)| path));
     }
 
     /// An answer can arrive before the event of its connection.
