@@ -14,8 +14,22 @@ use super::rng::Rng;
 use super::world::{Machine, SimWorld};
 use crate::mutants::Mutation;
 
+impl SimWorld {
+    /// Starts a process and its work, in the place of one that died.
+    pub(crate) fn boot_working(self: &Arc<Self>) {
+        if self.machines().len() >= self.plan.processes {
+            return;
+        }
+        let machine = self.boot();
+        self.note(format_args!("process {} starts", machine.process.number()));
+        for worker in 0..self.plan.workers {
+            start(self, &machine, worker);
+        }
+    }
+}
+
 /// Starts a task that takes locks until the time for work is over.
-pub(crate) fn start(world: &Arc<SimWorld>, machine: &Machine, number: usize) {
+fn start(world: &Arc<SimWorld>, machine: &Machine, number: usize) {
     let part = format!("worker-{}", machine.process.number());
     let worker = Worker {
         world: Arc::clone(world),

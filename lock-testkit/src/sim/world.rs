@@ -15,7 +15,6 @@ use super::process::{SimHost, SimProcess};
 use super::recorder::RenewalObserver;
 use super::rng::Rng;
 use super::store::SimStore;
-use super::workload;
 use crate::lock;
 use crate::mutants::Mutation;
 
@@ -92,18 +91,6 @@ impl SimWorld {
         };
         processes.push(machine.clone());
         machine
-    }
-
-    /// Starts a process and its work, in the place of one that died.
-    pub(crate) fn boot_working(self: &Arc<Self>) {
-        if self.machines().len() >= self.plan.processes {
-            return;
-        }
-        let machine = self.boot();
-        self.note(format_args!("process {} starts", machine.process.number()));
-        for worker in 0..self.plan.workers {
-            workload::start(self, &machine, worker);
-        }
     }
 
     /// True time since the beginning.
