@@ -7,7 +7,6 @@ use async_trait::async_trait;
 use polylock_core::memory::{Fault, Reachable, Request};
 use polylock_core::{DistributedLock, LockKey, Waiting};
 
-use super::net::Net;
 use super::plan::{SimPlan, Weather};
 use super::world::SimWorld;
 use crate::harness::{Faults, Harness, Look};
@@ -40,7 +39,7 @@ impl SimBackend {
             ..SimPlan::draw(0)
         };
         let world = SimWorld::new(0, plan, mutation);
-        drop(tokio::spawn(Net::run(Arc::clone(&world))));
+        drop(tokio::spawn(Arc::clone(&world).deliver()));
         Self { world }
     }
 

@@ -8,7 +8,6 @@ use tokio::time::sleep;
 use super::judge::{Tally, judge};
 use super::log::Operation;
 use super::nemesis;
-use super::net::Net;
 use super::plan::{SimPlan, TTLS, WAITER_LIFE};
 use super::store::Left;
 use super::violation::{SimViolation, ViolationKind};
@@ -63,7 +62,7 @@ impl Simulation {
 
     async fn run_here(self) -> Outcome {
         let world = SimWorld::new(self.seed, SimPlan::draw(self.seed), self.mutation);
-        drop(tokio::spawn(Net::run(Arc::clone(&world))));
+        drop(tokio::spawn(Arc::clone(&world).deliver()));
         for _ in 0..world.plan.processes {
             world.boot_working();
         }

@@ -10,6 +10,7 @@
 
 mod backend;
 mod client;
+mod delivery;
 mod fault;
 mod history;
 mod judge;

@@ -1,21 +1,19 @@
-//! The network between processes and store: every message is an event in virtual time.
+//! The network between processes and store: what is under way, and what happens to each message.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use polylock_core::{LockKey, memory};
-use tokio::sync::{Notify, oneshot};
+use polylock_core::memory;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::fault::SimFault;
 use super::log::SimLog;
-use super::message::{NoAnswer, SimPush, SimReply, SimRequest};
+use super::message::SimRequest;
 use super::plan::Weather;
-use super::process::SimProcess;
 use super::rng::Rng;
-use super::world::SimWorld;
 use crate::lock;
 
 /// Messages under way, and what happens to them.
@@ -85,26 +83,21 @@ impl Net {
         }
     }
 
-    /// Delivers what was posted, without end.
-    pub(crate) async fn run(world: Arc<SimWorld>) {
-        let net = &world.net;
-        loop {
-            while let Some(parcel) = net.due(world.now()) {
-                parcel();
-            }
-            let next = lock(&net.queue)
-                .parcels
-                .first_key_value()
-                .map(|((at, _), _)| *at);
-            let posted = net.posted.notified();
-            match next {
-                Some(at) => drop(timeout(at.saturating_sub(world.now()), posted).await),
-                None => posted.await,
-            }
+    /// Returns when a parcel may be due, at `now` or later.
+    pub(super) async fn wait(&self, now: Duration) {
+        let next = lock(&self.queue)
+            .parcels
+            .first_key_value()
+            .map(|((at, _), _)| *at);
+        let posted = self.posted.notified();
+        match next {
+            Some(at) => drop(timeout(at.saturating_sub(now), posted).await),
+            None => posted.await,
         }
     }
 
-    fn due(&self, now: Duration) -> Option<Parcel> {
+    /// The next parcel that has arrived by `now`.
+    pub(super) fn due(&self, now: Duration) -> Option<Parcel> {
         let mut queue = lock(&self.queue);
         let first = queue
             .parcels
@@ -143,12 +136,19 @@ impl Net {
         lock(&self.routes).cut_off.remove(&(process, direction));
     }
 
-    fn passes(&self, process: usize, direction: MessageDirection) -> bool {
+    pub(super) fn passes(&self, process: usize, direction: MessageDirection) -> bool {
         !lock(&self.routes).cut_off.contains(&(process, direction))
     }
 
+    /// What was planned for a request and its reply, or is drawn.
+    pub(super) fn fate(&self, request: &SimRequest, log: &SimLog) -> RequestFate {
+        let mut routes = lock(&self.routes);
+        let planned = routes.planned(request);
+        planned.unwrap_or_else(|| routes.draw(log))
+    }
+
     /// Draws how long a pushed grant takes; `None` if it is lost.
-    fn draw_push(&self, log: &SimLog) -> Option<Duration> {
+    pub(super) fn draw_push(&self, log: &SimLog) -> Option<Duration> {
         let mut routes = lock(&self.routes);
         let weather = routes.weather;
         if weather.is_fair() {
@@ -162,14 +162,15 @@ impl Net {
     }
 }
 
-struct RequestFate {
+/// What happens to a request and its reply.
+pub(super) struct RequestFate {
     /// When its copies arrive.
-    request: Vec<Duration>,
-    reply: Return,
+    pub(super) request: Vec<Duration>,
+    pub(super) reply: Return,
 }
 
 #[derive(Clone, Copy)]
-enum Return {
+pub(super) enum Return {
     After(Duration),
     Lost,
     /// The connection breaks in its place.
@@ -257,105 +258,5 @@ impl fmt::Debug for ParcelQueue {
         f.debug_struct("ParcelQueue")
             .field("under_way", &self.parcels.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// The receiver of an answer; the copies of a request share it.
-type ReplySender = Arc<Mutex<Option<oneshot::Sender<Result<SimReply, NoAnswer>>>>>;
-
-impl SimWorld {
-    /// Lets something happen after a time.
-    pub(crate) fn after(
-        self: &Arc<Self>,
-        delay: Duration,
-        act: impl FnOnce(&Arc<Self>) + Send + 'static,
-    ) {
-        let world = Arc::clone(self);
-        self.net.post(self.now() + delay, move || act(&world));
-    }
-
-    /// Sends a request to the store and waits for the answer.
-    pub(crate) async fn call(
-        self: &Arc<Self>,
-        process: &SimProcess,
-        request: SimRequest,
-    ) -> Result<SimReply, NoAnswer> {
-        if process.is_dead() {
-            // Only a destructor of a dead process comes here.
-            return std::future::pending().await;
-        }
-        let (sender, answer) = oneshot::channel();
-        let sender = Arc::new(Mutex::new(Some(sender)));
-        let fate = {
-            let mut routes = lock(&self.net.routes);
-            let planned = routes.planned(&request);
-            planned.unwrap_or_else(|| routes.draw(&self.log))
-        };
-        for delay in fate.request {
-            let (process, request, sender) =
-                (process.number(), request.clone(), Arc::clone(&sender));
-            self.after(delay, move |world| {
-                world.arrive(process, request, fate.reply, sender);
-            });
-        }
-        // Keeps the connection open while a request or its reply is lost, or else the client would
-        // know at once.
-        let lost = Arc::clone(&sender);
-        let answered = timeout(self.plan.patience, answer).await;
-        drop(lost);
-        match answered {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(NoAnswer::Reset),
-            Err(_) => Err(NoAnswer::TimedOut),
-        }
-    }
-
-    fn arrive(
-        self: &Arc<Self>,
-        process: usize,
-        request: SimRequest,
-        back: Return,
-        sender: ReplySender,
-    ) {
-        if !self.net.passes(process, MessageDirection::ToStore) {
-            return;
-        }
-        let (answer, pushes) = match self.store.handle(request) {
-            Some((reply, pushes)) => (Ok(reply), pushes),
-            None => (Err(NoAnswer::Refused), Vec::new()),
-        };
-        pushes.into_iter().for_each(|push| self.push(push));
-        let (delay, answer) = match back {
-            Return::After(delay) => (delay, answer),
-            Return::Lost => return,
-            Return::Reset(delay) => (delay, Err(NoAnswer::Reset)),
-        };
-        self.after(delay, move |world| {
-            if world.net.passes(process, MessageDirection::FromStore)
-                && let Some(sender) = lock(&sender).take()
-            {
-                // The client may be gone.
-                drop(sender.send(answer));
-            }
-        });
-    }
-
-    /// Takes a key from its holders on the store.
-    pub(crate) fn evict(self: &Arc<Self>, key: &LockKey) {
-        let pushes = self.store.evict(key).into_iter();
-        pushes.for_each(|push| self.push(push));
-    }
-
-    /// Sends a grant to a waiter that has not asked for it just now.
-    fn push(self: &Arc<Self>, push: SimPush) {
-        let Some(delay) = self.net.draw_push(&self.log) else {
-            return;
-        };
-        self.after(delay, move |world| {
-            if world.net.passes(push.process, MessageDirection::FromStore) {
-                // A waiter that is gone undoes its claim itself.
-                let _gone = push.waiter.send(push.grant);
-            }
-        });
     }
 }
