@@ -1,4 +1,4 @@
-//! One session with the ensemble: all locks of a client live and die with it.
+//! One session with the ensemble: all locks of a client live and die with it. The next one replaces it.
 
 pub(crate) mod connect;
 mod heartbeat;
@@ -15,16 +15,18 @@ mod watch_budget;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use polylock_core::engine::{Engine, LeaseId, Moment, is_mutant};
+use polylock_core::engine::{Engine, LeaseId, Moment, before, is_mutant};
 use polylock_core::{LeaseControl, LostReason};
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use zookeeper_client::{Client, Error, SessionState, Stat};
 
 use crate::config::ZooKeeperConfig;
 use crate::error::{RETRY_BACKOFF, ZkFailure};
+use crate::health::check;
 
 use self::connect::{open_session, write};
 use self::heartbeat::send_heartbeats;
@@ -33,8 +35,6 @@ use self::negotiation::Negotiated;
 use self::state::{SessionPhase, ZkSessionState};
 use self::timing::LivenessEvidence;
 use self::watch_budget::WatchBudget;
-
-pub(crate) use self::reconnect::ZkSessions;
 
 /// A session is a lease that heartbeats renew and its locks share: they are held until a deadline, which
 /// answered heartbeats extend. A process that was paused for longer finds its locks lost at its first
@@ -309,6 +309,136 @@ impl fmt::Debug for ZkSession {
         f.debug_struct("ZkSession")
             .field("id", &self.client.session_id())
             .field("phase", &self.state().phase)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The current session of a client, which is replaced when it ends.
+pub(crate) struct ZkSessions {
+    pub(crate) config: Arc<ZooKeeperConfig>,
+    engine: Engine,
+    current: watch::Sender<Current>,
+}
+
+enum Current {
+    Live(Arc<ZkSession>),
+    /// Another one is being opened; why the last attempt failed.
+    Opening(Option<ZkFailure>),
+}
+
+impl ZkSessions {
+    /// Opens the first session, and checks the ensemble.
+    pub(crate) async fn open(
+        config: ZooKeeperConfig,
+        engine: &Engine,
+    ) -> Result<Arc<Self>, ZkFailure> {
+        let sessions = Arc::new(Self {
+            config: Arc::new(config),
+            engine: engine.clone(),
+            current: watch::Sender::new(Current::Opening(None)),
+        });
+        let session = sessions.open_session().await?;
+        // One that has ended by now does not replace the next.
+        sessions.current.send_if_modified(|current| {
+            let is_live = !session.is_over();
+            if is_live {
+                *current = Current::Live(Arc::clone(&session));
+            }
+            is_live
+        });
+        check(&session.client, &sessions.config)?;
+        Ok(sessions)
+    }
+
+    async fn open_session(self: &Arc<Self>) -> Result<Arc<ZkSession>, ZkFailure> {
+        ZkSession::open(&self.config, &self.engine, Arc::downgrade(self)).await
+    }
+
+    /// The session, or the next one as soon as it is there.
+    pub(crate) async fn get(&self, deadline: Instant) -> Result<Arc<ZkSession>, ZkFailure> {
+        if let Some(live) = self.current.borrow().live() {
+            return Ok(live);
+        }
+        let mut current = self.current.subscribe();
+        let known = current.wait_for(Current::is_known);
+        if let Some(Ok(known)) = before(deadline, known).await {
+            match &*known {
+                Current::Live(session) => return Ok(Arc::clone(session)),
+                Current::Opening(failure) => {
+                    if let Some(failure) = failure {
+                        return Err(failure.clone());
+                    }
+                }
+            }
+        }
+        let last = match &*self.current.borrow() {
+            Current::Opening(Some(failure)) => failure.clone(),
+            _ => ZkFailure::Silent(self.config.timeout),
+        };
+        Err(last)
+    }
+
+    /// Opens another session in the place of one that has ended.
+    fn open_again(this: &Weak<Self>) {
+        let Some(sessions) = this.upgrade() else {
+            return;
+        };
+        sessions.current.send_replace(Current::Opening(None));
+        let this = Weak::clone(this);
+        sessions.engine.spawn_service(retry_open(this));
+    }
+}
+
+/// Tries to open a session until there is one, or no caller waits for it.
+async fn retry_open(sessions: Weak<ZkSessions>) {
+    let mut backoff = MIN_BACKOFF;
+    loop {
+        let Some(sessions) = sessions.upgrade() else {
+            return;
+        };
+        match sessions.open_session().await {
+            Ok(session) => {
+                sessions.current.send_replace(Current::Live(session));
+                return;
+            }
+            Err(failure) => {
+                let error = polylock_core::Error::from(failure.clone());
+                tracing::warn!(%error, "no session with ZooKeeper");
+                let opening = Current::Opening(Some(failure));
+                sessions.current.send_replace(opening);
+            }
+        }
+        let jittered = sessions.engine.jitter(backoff / 2, backoff);
+        drop(sessions);
+        sleep(jittered).await;
+        backoff = (backoff * 2).min(MAX_BACKOFF);
+    }
+}
+
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+
+impl Current {
+    fn live(&self) -> Option<Arc<ZkSession>> {
+        match self {
+            Self::Live(session) if !session.is_over() => Some(Arc::clone(session)),
+            _ => None,
+        }
+    }
+
+    /// Whether waiting is useless.
+    fn is_known(&self) -> bool {
+        match self {
+            Self::Live(session) => !session.is_over(),
+            Self::Opening(failure) => failure.as_ref().is_some_and(|f| !f.is_retryable()),
+        }
+    }
+}
+
+impl fmt::Debug for ZkSessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkSessions")
+            .field("config", &self.config)
             .finish_non_exhaustive()
     }
 }

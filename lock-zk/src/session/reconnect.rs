@@ -2,23 +2,17 @@
 //! replaced by another session.
 
 use std::collections::HashSet;
-use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::join;
 use polylock_core::LostReason;
-use polylock_core::engine::{Engine, LeaseId, before};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use polylock_core::engine::LeaseId;
 use zookeeper_client::{SessionState, Stat};
 
 use super::state::{SessionPhase, ZkSessionState};
-use super::{ZkSession, keeps_first_timeout, lock};
-use crate::config::ZooKeeperConfig;
-use crate::error::ZkFailure;
-use crate::health::check;
+use super::{ZkSession, ZkSessions, keeps_first_timeout, lock};
 
 impl ZkSession {
     /// Follows the state of the client; returns the time until the next heartbeat, or `None` if the session
@@ -160,135 +154,5 @@ impl ZkSession {
             }
         }
         is_answered
-    }
-}
-
-/// The current session of a client, which is replaced when it ends.
-pub(crate) struct ZkSessions {
-    pub(crate) config: Arc<ZooKeeperConfig>,
-    engine: Engine,
-    current: watch::Sender<Current>,
-}
-
-enum Current {
-    Live(Arc<ZkSession>),
-    /// Another one is being opened; why the last attempt failed.
-    Opening(Option<ZkFailure>),
-}
-
-impl ZkSessions {
-    /// Opens the first session, and checks the ensemble.
-    pub(crate) async fn open(
-        config: ZooKeeperConfig,
-        engine: &Engine,
-    ) -> Result<Arc<Self>, ZkFailure> {
-        let sessions = Arc::new(Self {
-            config: Arc::new(config),
-            engine: engine.clone(),
-            current: watch::Sender::new(Current::Opening(None)),
-        });
-        let session = sessions.open_session().await?;
-        // One that has ended by now does not replace the next.
-        sessions.current.send_if_modified(|current| {
-            let is_live = !session.is_over();
-            if is_live {
-                *current = Current::Live(Arc::clone(&session));
-            }
-            is_live
-        });
-        check(&session.client, &sessions.config)?;
-        Ok(sessions)
-    }
-
-    async fn open_session(self: &Arc<Self>) -> Result<Arc<ZkSession>, ZkFailure> {
-        ZkSession::open(&self.config, &self.engine, Arc::downgrade(self)).await
-    }
-
-    /// The session, or the next one as soon as it is there.
-    pub(crate) async fn get(&self, deadline: Instant) -> Result<Arc<ZkSession>, ZkFailure> {
-        if let Some(live) = self.current.borrow().live() {
-            return Ok(live);
-        }
-        let mut current = self.current.subscribe();
-        let known = current.wait_for(Current::is_known);
-        if let Some(Ok(known)) = before(deadline, known).await {
-            match &*known {
-                Current::Live(session) => return Ok(Arc::clone(session)),
-                Current::Opening(failure) => {
-                    if let Some(failure) = failure {
-                        return Err(failure.clone());
-                    }
-                }
-            }
-        }
-        let last = match &*self.current.borrow() {
-            Current::Opening(Some(failure)) => failure.clone(),
-            _ => ZkFailure::Silent(self.config.timeout),
-        };
-        Err(last)
-    }
-
-    /// Opens another session in the place of one that has ended.
-    pub(super) fn open_again(this: &Weak<Self>) {
-        let Some(sessions) = this.upgrade() else {
-            return;
-        };
-        sessions.current.send_replace(Current::Opening(None));
-        let this = Weak::clone(this);
-        sessions.engine.spawn_service(retry_open(this));
-    }
-}
-
-/// Tries to open a session until there is one, or no caller waits for it.
-async fn retry_open(sessions: Weak<ZkSessions>) {
-    let mut backoff = MIN_BACKOFF;
-    loop {
-        let Some(sessions) = sessions.upgrade() else {
-            return;
-        };
-        match sessions.open_session().await {
-            Ok(session) => {
-                sessions.current.send_replace(Current::Live(session));
-                return;
-            }
-            Err(failure) => {
-                let error = polylock_core::Error::from(failure.clone());
-                tracing::warn!(%error, "no session with ZooKeeper");
-                let opening = Current::Opening(Some(failure));
-                sessions.current.send_replace(opening);
-            }
-        }
-        let jittered = sessions.engine.jitter(backoff / 2, backoff);
-        drop(sessions);
-        sleep(jittered).await;
-        backoff = (backoff * 2).min(MAX_BACKOFF);
-    }
-}
-
-const MIN_BACKOFF: Duration = Duration::from_millis(100);
-const MAX_BACKOFF: Duration = Duration::from_secs(5);
-
-impl Current {
-    fn live(&self) -> Option<Arc<ZkSession>> {
-        match self {
-            Self::Live(session) if !session.is_over() => Some(Arc::clone(session)),
-            _ => None,
-        }
-    }
-
-    /// Whether waiting is useless.
-    fn is_known(&self) -> bool {
-        match self {
-            Self::Live(session) => !session.is_over(),
-            Self::Opening(failure) => failure.as_ref().is_some_and(|f| !f.is_retryable()),
-        }
-    }
-}
-
-impl fmt::Debug for ZkSessions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZkSessions")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
     }
 }
