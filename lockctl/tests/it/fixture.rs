@@ -602,7 +602,7 @@ pub(crate) fn is_alive(pid: Pid) -> bool {
 pub(crate) fn children(of: Pid) -> Vec<Pid> {
     let of = of.as_raw_nonzero();
     let path = format!("/proc/{of}/task/{of}/children");
-    let list = std::fs::read_to_string(path).expect("the process is there");
+    let list = fs::read_to_string(path).expect("the process is there");
     list.split_whitespace().map(pid_of).collect()
 }
 
