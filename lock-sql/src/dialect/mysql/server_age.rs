@@ -7,9 +7,10 @@ use crate::wire::Sql;
 
 /// The start of the server, by a name that no other start has: the second when it began, by a
 /// difference that is the same whatever its clock is set to, and behind a number that MariaDB draws
-/// when it starts. Each server reads its own comments.
+/// when it starts. While the clock is behind the start, the uptime is a negative number, and the server
+/// shows it as the unsigned one of the same bits. Each server reads its own comments.
 pub(crate) const START: &str = "CONCAT(/*M!100000 SUBSTRING(UUID(), 20) */ /*!80000 @@server_uuid */,
-    '/', COALESCE((SELECT CAST(UNIX_TIMESTAMP() - VARIABLE_VALUE AS SIGNED)
+    '/', COALESCE((SELECT CAST(UNIX_TIMESTAMP() AS SIGNED) - CAST(CAST(VARIABLE_VALUE AS UNSIGNED) AS SIGNED)
         FROM /*M!100000 information_schema.GLOBAL_STATUS */ /*!80000 performance_schema.global_status */
         WHERE VARIABLE_NAME IN ('Uptime', 'UPTIME')), 0))";
 
@@ -85,11 +86,12 @@ pub(super) fn texts(table: &str) -> StartTexts {
         forget: sql(format!(
             "DELETE FROM {table} WHERE kind = 6 AND lock_key = {{2}}"
         )),
+        // A session that is there is no ended one, whatever start it was recorded on.
         sweep: sql(format!(
             "SET @polylock_start = {START};
              DELETE d FROM {table} d JOIN {table} s ON s.kind = 7 AND s.lock_key = ''
              WHERE s.name = @polylock_start
-                 AND (d.kind = 8 OR d.kind = 6 AND (d.name <> s.name OR IS_USED_LOCK({}) IS NULL)
+                 AND (d.kind = 8 OR d.kind = 6 AND IS_USED_LOCK({}) IS NULL
                      OR d.kind IN (3, 4) AND d.shared IS NULL AND d.changed_at < {NOW} - 60000000
                          AND (d.id IS NULL OR d.drawn_by IS NULL OR IS_USED_LOCK({}) IS NULL))",
             session_name("d.lock_key"),

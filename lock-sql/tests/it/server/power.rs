@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::proxy::{Direction, Proxy};
-use lock_testkit::servers::{PostgresServer, PostgresStandby};
+use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresServer, PostgresStandby};
 use lock_testkit::taker::Taker;
 use polylock_core::layers::LocalQueue;
 use polylock_core::{DistributedLock as _, ErrorKind, LockGuard, Wait};
@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
 use crate::server::support::{
-    Database, SOON, Site, everywhere, key, on, request, sessions, take, take_and_release, until,
+    Database, Mode, SOON, Site, everywhere, key, on, request, sessions, take, take_and_release,
+    until,
 };
 use crate::server::waiters::hold;
 
@@ -79,6 +80,48 @@ async fn assert_alone(first: &LockGuard, second: &LockGuard, restarted: Instant)
 }
 
 sessions!(the_next_holder_waits_until_the_last_one_is_out);
+
+/// A clock that is set back behind the start of the server is no new start: no request waits, and the
+/// record of the holder stays for the next start.
+async fn a_clock_that_is_set_back_hides_no_holder(mode: Mode) {
+    let options = MariaDbOptions::new().with_durability(true).with_clock();
+    let server = Arc::new(MariaDbServer::start(options));
+    let site = Site::mariadb(&server, mode).with_session_timeout(TIMEOUT * 2);
+    let proxy = site.proxy();
+    let (_locks, guard) = unreachable_holder(&site, &proxy).await;
+    let sessions = format!("SELECT HEX(lock_key) FROM {} WHERE kind = 6", site.table);
+    let recorded = site.sql(&sessions).await;
+    // The clock passes the start again at the end.
+    for offset in [-3_600, 3_600, 0] {
+        server.set_clock_offset(offset);
+        let one = request("other").with_wait(Wait::Never);
+        let other = site.open().await;
+        let granted = other.acquire(&one).await.expect("it is granted");
+        granted.release().await.expect("it is released");
+        // A new session deletes the records of ended ones in the background.
+        assert!(other.shutdown(SOON).await);
+        let found = site.sql(&sessions).await;
+        let is_there = |record| found.contains(record);
+        assert!(recorded.iter().all(is_there), "clock {offset}: {found:?}");
+    }
+    site.restart().await;
+    let restarted = Instant::now();
+    let long = request("job").with_wait(Wait::AtMost(TIMEOUT * 4));
+    let second = site.open().await.acquire(&long).await;
+    let second = second.expect("it is granted");
+    assert_alone(&guard, &second, restarted).await;
+    second.release().await.expect("it is released");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_back_hides_no_holder_of_a_row() {
+    a_clock_that_is_set_back_hides_no_holder(Mode::Row).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_back_hides_no_holder_of_an_advisory_lock() {
+    a_clock_that_is_set_back_hides_no_holder(Mode::Advisory).await;
+}
 
 /// Holders that are notified of the end delete their records, so that no acquisition has to wait.
 async fn a_restart_that_all_holders_learn_of_costs_no_timeout(site: Site) {
