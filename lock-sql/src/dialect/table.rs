@@ -1,7 +1,7 @@
 //! The table of the locks on a server: one layout, whose types have names of each database.
 
 /// What the row of kind 0 says about the meaning of the other ones.
-pub(crate) const LAYOUT: i64 = 2;
+pub(crate) const LAYOUT: i64 = 3;
 
 /// A column, with its type on PostgreSQL and on MySQL.
 type Column = (&'static str, &'static str, &'static str);

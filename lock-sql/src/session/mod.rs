@@ -279,10 +279,14 @@ fn statements(target: &ConnectTarget) -> SessionStatements {
             }
             statements
         }
-        ServerKind::MySql => match mode {
-            SqlMode::Advisory => dialect::mysql::session::advisory(&table, target.flavor()),
-            _ => dialect::mysql::session::row(&table, target.flavor()),
-        },
+        ServerKind::MySql => {
+            let sessions = dialect::mysql::session::name_prefix(&scope(target));
+            let flavor = target.flavor();
+            match mode {
+                SqlMode::Advisory => dialect::mysql::session::advisory(&table, &sessions, flavor),
+                _ => dialect::mysql::session::row(&table, &sessions, flavor),
+            }
+        }
     }
 }
 

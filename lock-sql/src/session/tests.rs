@@ -779,7 +779,8 @@ async fn a_row_lock_on_mysql_keeps_no_token_locked() {
     let mut actor = actor::connect(&here.pool).await.unwrap();
     let SqlSessions { context, .. } = open(&url).await;
     let mut context = Arc::into_inner(context).expect("no session has it");
-    context.statements = dialect::mysql::session::row(table, Flavor::MySql);
+    let sessions = dialect::mysql::session::name_prefix(&context.scope);
+    context.statements = dialect::mysql::session::row(table, &sessions, Flavor::MySql);
     actor.context = Arc::new(context);
     let Ok(SessionReply::Granted(grant, _hold)) = take(&mut actor, &here, Wait::Never, None).await
     else {

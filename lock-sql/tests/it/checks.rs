@@ -238,7 +238,7 @@ async fn a_table_of_another_layout_is_refused_with_a_way_out_and_left_alone() {
                 errors.push(refusal(&format!("{url}?mode={mode}")).await);
             }
             for error in errors {
-                let says = format!("has layout {layout}, and this version knows layout 2");
+                let says = format!("has layout {layout}, and this version knows layout 3");
                 assert_says(&error, ErrorKind::Protocol, &says);
                 assert!(error.message().contains(fix), "{error}");
             }
@@ -277,7 +277,7 @@ async fn a_table_without_its_description_gets_one() {
     schema(&url).apply().await.expect("made");
     server.sql(&url, "DELETE FROM polylock_locks");
     take(&format!("{url}?create-table=off")).await;
-    let kinds = "SELECT COUNT(*) FROM polylock_locks WHERE kind = 0 AND token = 2";
+    let kinds = "SELECT COUNT(*) FROM polylock_locks WHERE kind = 0 AND token = 3";
     assert_eq!(server.sql(&url, kinds), [["1"]]);
 }
 

@@ -40,7 +40,7 @@ pub(super) fn record(table: &str) -> String {
     )
 }
 
-pub(super) fn texts(table: &str) -> StartTexts {
+pub(super) fn texts(table: &str, sessions: &str) -> StartTexts {
     let sql = |text: String| Sql::new(text);
     let label = "CONVERT({8} USING utf8mb4)";
     StartTexts {
@@ -94,8 +94,8 @@ pub(super) fn texts(table: &str) -> StartTexts {
                  AND (d.kind = 8 OR d.kind = 6 AND IS_USED_LOCK({}) IS NULL
                      OR d.kind IN (3, 4) AND d.shared IS NULL AND d.changed_at < {NOW} - 60000000
                          AND (d.id IS NULL OR d.drawn_by IS NULL OR IS_USED_LOCK({}) IS NULL))",
-            session_name("d.lock_key"),
-            session_name("d.drawn_by")
+            session_name(sessions, "d.lock_key"),
+            session_name(sessions, "d.drawn_by")
         )),
     }
 }

@@ -6,10 +6,12 @@
 
 use std::sync::Arc;
 
+use sha2::{Digest as _, Sha256};
+
 use super::{NOW, server_age, tokens};
 use crate::session::statements::{SessionStatements, forget_holder, got, of_records};
 use crate::table::TOKENS_AT_ONCE;
-use crate::wire::{Flavor, Sql};
+use crate::wire::{Flavor, Sql, hex};
 
 /// The current time inside of a statement; `NOW()` is the time when the statement began.
 const BEGIN_CLOCK: &str = "SET @polylock_begun = SYSDATE(6)";
@@ -18,8 +20,9 @@ const ELAPSED: &str = "CAST(TIMESTAMPDIFF(MICROSECOND, @polylock_begun, SYSDATE(
 /// Longest time-outs that the server takes, in seconds.
 const MAX_TIMEOUT_SECONDS: &str = "86400";
 
-/// Row locks: the row of kind 2 is locked, and the one of kind 3 names the holder.
-pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
+/// Row locks: the row of kind 2 is locked, and the one of kind 3 names the holder. `sessions` begins the
+/// [names](name_prefix) of the sessions.
+pub(crate) fn row(table: &str, sessions: &str, flavor: Flavor) -> SessionStatements {
     let share = match flavor {
         Flavor::MariaDb => "LOCK IN SHARE MODE",
         Flavor::MySql => "FOR SHARE",
@@ -36,7 +39,7 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
     };
     let token = format!(
         "CAST(IF({}, {token}, {}) AS SIGNED)",
-        is_same_session(),
+        is_same_session(sessions),
         got::ELSEWHERE
     );
     let take = |strength: &str, waits: bool| {
@@ -84,17 +87,21 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
             3,
             "lock_key",
             flavor,
-            [&alive("r.drawn_by"), &is_recorded(table, "{2}")],
+            sessions,
+            [
+                &alive(sessions, "r.drawn_by"),
+                &is_recorded(table, sessions, "{2}"),
+            ],
         )
     }
 }
 
 /// Named locks of the server: a hash is locked, and the row of kind 4 names the holder.
-pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
+pub(crate) fn advisory(table: &str, sessions: &str, flavor: Flavor) -> SessionStatements {
     // In one statement, a wait would keep the counter open for a write, and block `FLUSH TABLES WITH
     // READ LOCK`. An attempt does not wait.
     let (not, elsewhere, interrupted) = (got::NOT, got::ELSEWHERE, got::INTERRUPTED);
-    let here = is_same_session();
+    let here = is_same_session(sessions);
     let (draw, token) = tokens::draw(table, flavor);
     let draw = match flavor {
         Flavor::MariaDb => draw,
@@ -124,6 +131,12 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
     let wait_take = || take(wait, &format!("{BEGIN_CLOCK}; "), ELAPSED);
     let unlock = format!("SELECT CAST(COALESCE(RELEASE_LOCK({NAME}), 0) AS SIGNED)");
     let plain = || Sql::prepared(&unlock);
+    // The name of the lock in a copy of the record is that of the original.
+    let recorded = format!(
+        "{} * {}",
+        holds(HASHED, "r.session"),
+        alive(sessions, "r.drawn_by")
+    );
     let clear = Sql::new(forget_holder(table, 4));
     let draw = tokens::draw_block(table, TOKENS_AT_ONCE, flavor);
     let draw = match flavor {
@@ -141,7 +154,8 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
             4,
             "name",
             flavor,
-            [&holds(HASHED, "r.session"), &holds(NAME, "{6}")],
+            sessions,
+            [&recorded, &holds(NAME, "{6}")],
         )
     }
 }
@@ -166,6 +180,7 @@ fn common(
     kind: u8,
     name: &str,
     flavor: Flavor,
+    sessions: &str,
     [recorded, alive]: [&str; 2],
 ) -> SessionStatements {
     // Time-outs of the server that end a transaction or a wait before its time.
@@ -184,14 +199,14 @@ fn common(
                  AS SIGNED);
              SET SESSION wait_timeout = @polylock_timeout; {unlimited};
              SELECT CAST(GET_LOCK({}, 0) AS SIGNED); {}; {}",
-            session_name("{2}"),
+            session_name(sessions, "{2}"),
             tokens::raise(table, flavor),
             server_age::record(table)
         )),
-        start: server_age::texts(table),
+        start: server_age::texts(table, sessions),
         probe: Sql::new(format!(
             "SELECT CAST(IF({}, {{6}}, 0) AS SIGNED), {}",
-            is_same_session(),
+            is_same_session(sessions),
             server_age::IS_READ_ONLY
         )),
         cancel: Sql::new("KILL QUERY {6}"),
@@ -239,8 +254,17 @@ fn forget_shared(table: &str, kind: u8) -> String {
     )
 }
 
-pub(super) fn session_name(id: &str) -> String {
-    format!("CONCAT('polylock-', LOWER(HEX({id})))")
+/// What the names of the sessions of a table begin with: names are those of the whole server, and the
+/// records of a copy of the table have the ids of sessions of the original. With an id, it is a name of 54
+/// letters; 64 are possible.
+pub(crate) fn name_prefix(scope: &str) -> String {
+    let hash = Sha256::digest(scope.as_bytes());
+    format!("polylock-{}-", hex(&hash[..6]))
+}
+
+/// The name that a session with an id has locked, as an expression.
+pub(super) fn session_name(sessions: &str, id: &str) -> String {
+    format!("CONCAT('{sessions}', LOWER(HEX({id})))")
 }
 
 /// Whether a session has a named lock, as an expression.
@@ -249,28 +273,28 @@ fn holds(name: &str, session: &str) -> String {
 }
 
 /// Whether a session exists, as an expression.
-fn alive(id: &str) -> String {
+fn alive(sessions: &str, id: &str) -> String {
     format!(
         "CAST(COALESCE(IS_USED_LOCK({}) IS NOT NULL, 0) AS SIGNED)",
-        session_name(id)
+        session_name(sessions, id)
     )
 }
 
 /// Whether a statement runs in the session that was admitted, as an expression. A proxy may move an idle
 /// connection to another server. Numbers of sessions repeat there, and no session has locked the name.
-fn is_same_session() -> String {
+fn is_same_session(sessions: &str) -> String {
     format!(
         "CONNECTION_ID() = {{6}} AND IS_USED_LOCK({}) = {{6}}",
-        session_name("{2}")
+        session_name(sessions, "{2}")
     )
 }
 
 /// Whether a session exists, and the record of the key has its lease, as an expression: the session may have
 /// released the lock, and hold the one of another key.
-fn is_recorded(table: &str, id: &str) -> String {
+fn is_recorded(table: &str, sessions: &str, id: &str) -> String {
     format!(
         "{} * (SELECT COUNT(*) FROM {table} h WHERE h.kind = 3 AND h.lock_key = {{1}} AND h.slot = 0
              AND (h.id = {{7}} OR JSON_CONTAINS_PATH(h.shared, 'one', {PATH})))",
-        alive(id)
+        alive(sessions, id)
     )
 }

@@ -338,6 +338,9 @@ fn forget_shared(table: &str, kind: u8) -> String {
     )
 }
 
+/// A copy of the table in another database has the records of the original, and not its sessions.
+const DATABASE: &str = "(SELECT oid FROM pg_database WHERE datname = current_database())";
+
 /// A session holds its row as long as the transaction lasts in which it locked the row.
 fn row_held(session: &str, began: &str) -> String {
     row_session(session, began, "")
@@ -352,7 +355,7 @@ fn row_alive(session: &str, began: &str) -> String {
 
 fn row_session(session: &str, began: &str, or: &str) -> String {
     format!(
-        "(SELECT count(*) FROM pg_stat_activity a WHERE a.pid = {session}
+        "(SELECT count(*) FROM pg_stat_activity a WHERE a.pid = {session} AND a.datid = {DATABASE}
              AND ({or} (date_part('epoch', a.xact_start) * 1000000)::bigint = {began}))"
     )
 }
@@ -362,7 +365,7 @@ fn advisory_alive(session: &str, number: &str) -> String {
     format!(
         "(SELECT count(*) FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted
              AND l.pid = {session} AND l.objsubid = 1
-             AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+             AND l.database = {DATABASE}
              AND l.classid::bigint = (({number}) >> 32) & 4294967295
              AND l.objid::bigint = ({number}) & 4294967295)"
     )

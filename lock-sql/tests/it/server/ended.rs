@@ -16,7 +16,7 @@ use polylock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason,
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::support::{
-    Mode, SESSION, SOON, Site, assert_free, assert_taken, key, leases, loss, ms, on, request,
+    Kind, Mode, SESSION, SOON, Site, assert_free, assert_taken, key, leases, loss, ms, on, request,
     requests, sessions, take, take_and_release, until,
 };
 
@@ -219,6 +219,51 @@ async fn a_break_while_the_holder_begins_to_listen_is_heard() {
 fn long(name: &str) -> AcquireRequest {
     request(name).with_ttl(Duration::from_secs(60))
 }
+
+/// The records of a copy name the sessions of the original.
+async fn a_break_in_a_copy_of_the_table_ends_no_session_of_the_original(site: Site) {
+    let url = match site.kind() {
+        Kind::MariaDb => MariaDbServer::shared().database(),
+        Kind::Postgres => PostgresServer::shared().database(),
+    };
+    let mut copy = site.clone();
+    url.rsplit('/')
+        .next()
+        .unwrap_or_default()
+        .clone_into(&mut copy.database);
+    let (locks, other) = (site.open().await, copy.open().await);
+    take_and_release(&other, "other").await;
+    let guard = take(&locks, "job").await;
+    site.holder("job").await;
+    let (table, of_holder) = (&site.table, "WHERE kind IN (3, 4)");
+    match site.kind() {
+        Kind::MariaDb => {
+            let original = format!("{}.{table}", site.database);
+            let insert = format!("INSERT IGNORE INTO {table} SELECT * FROM {original} {of_holder}");
+            copy.sql(insert).await;
+        }
+        Kind::Postgres => {
+            let rows = format!("SELECT quote_literal(r::text) FROM {table} r {of_holder}");
+            for row in site.sql(rows).await {
+                let insert = format!("INSERT INTO {table} SELECT ({}::{table}).*", row[0]);
+                copy.sql(insert).await;
+            }
+        }
+    }
+    let operator = other.admin().expect("there is one");
+    let listed = operator.list("").await.expect("it answers");
+    assert!(listed.is_empty(), "{listed:?}");
+    let broken = operator.break_lock(&key("job"), "a test").await;
+    assert!(broken.expect("it answers").is_none());
+    take_and_release(&other, "job").await;
+    let original = locks.admin().expect("there is one");
+    let info = original.inspect(&key("job")).await.expect("it answers");
+    assert!(info.is_some_and(|info| info.holders.len() == 1));
+    let released = guard.release().await.expect("it is released");
+    assert_eq!(released, Released::Clean);
+}
+
+sessions!(a_break_in_a_copy_of_the_table_ends_no_session_of_the_original);
 
 /// One process of PostgreSQL that is killed takes all sessions with it, and the server recovers.
 #[tokio::test(flavor = "multi_thread")]
