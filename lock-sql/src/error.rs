@@ -235,6 +235,14 @@ impl SqlFailure {
         matches!(class, Some(ErrorClass::Cancelled | ErrorClass::LockTimeout))
     }
 
+    /// Whether the server has replied, by an error.
+    pub(crate) fn is_reply(&self) -> bool {
+        match &self.cause {
+            SqlCause::Sql(db_error) => matches!(*db_error.source, sqlx::Error::Database(_)),
+            _ => false,
+        }
+    }
+
     /// The class of the server's error, if it is one.
     pub(crate) fn class(&self) -> Option<ErrorClass> {
         match &self.cause {

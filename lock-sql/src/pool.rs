@@ -3,6 +3,7 @@
 //! Each statement runs in a task of the engine, so that a dropped caller never leaves a connection in
 //! the middle of one. A statement that has not begun is skipped; others run to their end.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
@@ -12,15 +13,23 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::error::SqlFailure;
 use crate::mutex::Mutex;
+use crate::store::LocalLeases;
 use crate::wire::{ConnectTarget, ErrorClass, QueryResult, ServerConnection, Sql, SqlValue};
 
 /// Runs statements, each by itself, on at most so many connections.
+///
+/// Where no connection can be opened, because the server has no room or refuses the login, a statement
+/// waits for one that is open.
 pub(crate) struct Pool {
     engine: Engine,
     target: Arc<ConnectTarget>,
     timeout: Duration,
     /// One for each connection; statements queue here.
     permits: Semaphore,
+    /// The pool that lends its connections, one statement at a time, if none can be opened here.
+    lender: Option<Arc<Pool>>,
+    /// One idle connection stays open while this process holds one of these.
+    leases: Option<Arc<LocalLeases>>,
     state: Mutex<PoolState>,
 }
 
@@ -28,9 +37,39 @@ pub(crate) struct Pool {
 struct PoolState {
     /// Idle connections with the time of their last statement, the last one last.
     idle: Vec<(ServerConnection, Instant)>,
+    /// How many connections statements use, also those of a pool that borrows here.
+    in_use: usize,
+    /// Statements that wait for one of them, those of a pool that borrows here first.
+    waiters: VecDeque<oneshot::Sender<PoolConnection>>,
     /// When a connection was last found to be broken. The server may have closed all of them.
     broke: Option<Instant>,
     closes_idle: bool,
+}
+
+/// A connection in use. If this is dropped, the connection returns to its pool; in the middle of a statement,
+/// it is closed.
+struct PoolConnection {
+    pool: Arc<Pool>,
+    /// `None` in the middle of a statement, and after one that broke it.
+    raw: Option<ServerConnection>,
+}
+
+impl PoolConnection {
+    /// Whether the server replies; if not, the connection is closed.
+    async fn is_alive(&mut self) -> bool {
+        // After a restart of the server, a ping fails instead of a statement with an unknown outcome.
+        if let Some(mut raw) = self.raw.take() {
+            let asked = timeout(PING_TIMEOUT, raw.run(&PING, &[])).await;
+            self.raw = asked.is_ok_and(|answer| answer.is_ok()).then_some(raw);
+        }
+        self.raw.is_some()
+    }
+}
+
+impl Drop for PoolConnection {
+    fn drop(&mut self) {
+        self.pool.give_back(self.raw.take());
+    }
 }
 
 /// A statement or several.
@@ -49,12 +88,40 @@ impl Pool {
         size: usize,
         timeout: Duration,
     ) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::of(engine, target, size, timeout))
+    }
+
+    fn of(engine: &Engine, target: &Arc<ConnectTarget>, size: usize, timeout: Duration) -> Self {
+        Self {
             engine: engine.clone(),
             target: Arc::clone(target),
             timeout,
             permits: Semaphore::new(size),
+            lender: None,
+            leases: None,
             state: Mutex::default(),
+        }
+    }
+
+    /// The same, with an idle connection that stays open while this process holds leases.
+    pub(crate) fn with_leases(
+        engine: &Engine,
+        target: &Arc<ConnectTarget>,
+        size: usize,
+        timeout: Duration,
+        leases: &Arc<LocalLeases>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            leases: Some(Arc::clone(leases)),
+            ..Self::of(engine, target, size, timeout)
+        })
+    }
+
+    /// A pool of urgent statements with connections of its own, which borrows if it can open none.
+    pub(crate) fn borrowing(self: &Arc<Self>, size: usize, timeout: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            lender: Some(Arc::clone(self)),
+            ..Self::of(&self.engine, &self.target, size, timeout)
         })
     }
 
@@ -133,34 +200,36 @@ impl Pool {
         if job.reply.is_closed() {
             return None;
         }
-        Some(match timeout_at(job.deadline, self.connect()).await {
-            // A caller that gave up while a connection was being opened has already undone the request.
-            Ok(Ok(connection)) if job.reply.is_closed() => {
-                self.keep(connection);
-                return None;
-            }
-            Ok(Ok(connection)) => self.execute(connection, job).await,
-            Ok(Err(failure)) => Err(failure),
-            Err(_) => Err(self.silent(false)),
-        })
+        Some(
+            match timeout_at(job.deadline, self.connect(job.deadline)).await {
+                // A caller that gave up while a connection was being opened has already undone the request.
+                Ok(Ok(_connection)) if job.reply.is_closed() => return None,
+                Ok(Ok(connection)) => self.execute(connection, job).await,
+                Ok(Err(failure)) => Err(failure),
+                Err(_) => Err(self.silent(false)),
+            },
+        )
     }
 
-    /// Runs a job; keeps the connection if it is still usable.
+    /// Runs a job; the connection is in use until then.
     async fn execute(
         self: &Arc<Self>,
-        mut connection: ServerConnection,
+        mut connection: PoolConnection,
         job: &PoolJob,
     ) -> Result<QueryResult, SqlFailure> {
+        let Some(mut raw) = connection.raw.take() else {
+            return Err(self.silent(false));
+        };
         let mut backoff = MIN_BACKOFF;
         loop {
-            let run = connection.run(&job.sql, &job.values);
+            let run = raw.run(&job.sql, &job.values);
             let Ok(done) = timeout_at(job.deadline, run).await else {
                 // The connection, which has no reader any more, is closed with this.
                 return Err(self.silent(true));
             };
             let db_error = match done {
                 Ok(answer) => {
-                    self.keep(connection);
+                    connection.raw = Some(raw);
                     return Ok(answer);
                 }
                 Err(db_error) => db_error,
@@ -174,30 +243,37 @@ impl Pool {
                 continue;
             }
             match db_error.class.is_the_end() {
-                true => self.state.lock().broke = Some(Instant::now()),
-                false => self.keep(connection),
+                true => connection.pool.state.lock().broke = Some(Instant::now()),
+                false => connection.raw = Some(raw),
             }
             return Err(SqlFailure::of_statement(db_error));
         }
     }
 
-    /// The idle connection that was used last, if the server replies on it, or a new one.
-    async fn connect(&self) -> Result<ServerConnection, SqlFailure> {
-        let (idle, broke) = {
-            let mut state = self.state.lock();
-            (state.idle.pop(), state.broke)
-        };
-        if let Some((mut connection, since)) = idle {
-            if since.elapsed() < PING_AFTER && broke.is_none_or(|broke| since > broke) {
-                return Ok(connection);
-            }
-            // After a restart of the server, a ping fails instead of a statement with an unknown
-            // outcome.
-            let asked = timeout(PING_TIMEOUT, connection.run(&PING, &[])).await;
-            if asked.is_ok_and(|answer| answer.is_ok()) {
-                return Ok(connection);
-            }
+    /// The idle connection that was used last, if the server replies on it, or a new one. If none can be
+    /// opened, one that is open, by the deadline.
+    async fn connect(self: &Arc<Self>, deadline: Instant) -> Result<PoolConnection, SqlFailure> {
+        if let Some(connection) = self.idle().await {
+            return Ok(connection);
         }
+        let failure = match self.open().await {
+            Ok(opened) => {
+                self.state.lock().in_use += 1;
+                return Ok(PoolConnection {
+                    pool: Arc::clone(self),
+                    raw: Some(opened),
+                });
+            }
+            // One that did not reply is not there, and its connections may not be either.
+            Err(failure) if !failure.is_reply() => return Err(failure),
+            Err(failure) => failure,
+        };
+        let lender = self.lender.as_ref().unwrap_or(self);
+        let lent = timeout_at(deadline, lender.lend(self.lender.is_some())).await;
+        lent.ok().flatten().ok_or(failure)
+    }
+
+    async fn open(&self) -> Result<ServerConnection, SqlFailure> {
         let opened = ServerConnection::open(&self.target).await;
         let mut opened = opened.map_err(SqlFailure::of_opening)?;
         let settled = opened.settle(self.timeout).await;
@@ -205,14 +281,83 @@ impl Pool {
         Ok(opened)
     }
 
-    /// Keeps a connection that is in order for the next statement.
-    fn keep(self: &Arc<Self>, connection: ServerConnection) {
-        let closes_idle = {
+    /// The idle connection that was used last, if the server replies on it.
+    async fn idle(self: &Arc<Self>) -> Option<PoolConnection> {
+        let (raw, since, broke) = {
             let mut state = self.state.lock();
-            state.idle.push((connection, Instant::now()));
-            std::mem::replace(&mut state.closes_idle, true)
+            let (raw, since) = state.idle.pop()?;
+            state.in_use += 1;
+            (raw, since, state.broke)
         };
+        let mut connection = PoolConnection {
+            pool: Arc::clone(self),
+            raw: Some(raw),
+        };
+        let is_fresh = since.elapsed() < PING_AFTER && broke.is_none_or(|broke| since > broke);
+        (is_fresh || connection.is_alive().await).then_some(connection)
+    }
+
+    /// A connection that is open: one that is idle, or the next one that returns. `None` if there is none.
+    async fn lend(self: &Arc<Self>, is_urgent: bool) -> Option<PoolConnection> {
+        loop {
+            if let Some(connection) = self.idle().await {
+                return Some(connection);
+            }
+            if let Some(given) = self.next_given(is_urgent)? {
+                // Without one, if the last connection has broken.
+                return given.await.ok();
+            }
+        }
+    }
+
+    /// Waits for the next connection that returns; `None` if there is none, and nothing to wait for if one
+    /// is idle.
+    fn next_given(&self, is_urgent: bool) -> Option<Option<oneshot::Receiver<PoolConnection>>> {
+        let mut state = self.state.lock();
+        if !state.idle.is_empty() {
+            return Some(None);
+        }
+        if state.in_use == 0 {
+            return None;
+        }
+        let (give, given) = oneshot::channel();
+        match is_urgent {
+            true => state.waiters.push_front(give),
+            false => state.waiters.push_back(give),
+        }
+        Some(Some(given))
+    }
+
+    /// Passes a connection that is in order to the next waiter, or keeps it. `None` for one that is closed.
+    fn give_back(self: &Arc<Self>, raw: Option<ServerConnection>) {
+        let mut state = self.state.lock();
+        let Some(raw) = raw else {
+            state.in_use -= 1;
+            let failed = match state.in_use {
+                0 => std::mem::take(&mut state.waiters),
+                _ => VecDeque::new(),
+            };
+            drop(state);
+            drop(failed);
+            return;
+        };
+        while let Some(waiter) = state.waiters.pop_front() {
+            if !waiter.is_closed() {
+                drop(state);
+                let pool = Arc::clone(self);
+                // If the waiter is gone by now, the connection comes back here.
+                drop(waiter.send(PoolConnection {
+                    pool,
+                    raw: Some(raw),
+                }));
+                return;
+            }
+        }
+        state.in_use -= 1;
+        state.idle.push((raw, Instant::now()));
+        let closes_idle = std::mem::replace(&mut state.closes_idle, true);
         // Outside of the mutex: a runtime that ends drops the task at once, and the task locks it.
+        drop(state);
         if !closes_idle {
             let closing = ClosesIdle(Arc::downgrade(self));
             self.engine.spawn_service(closing.run());
@@ -254,8 +399,18 @@ impl ClosesIdle {
             let is_closed = pool.target.is_closed();
             let is_over =
                 |(_, since): &mut (ServerConnection, Instant)| is_closed || now >= *since + IDLE;
-            let closed = state.idle.extract_if(.., is_over).collect();
-            let next = state.idle.iter().map(|(_, since)| *since + IDLE).min();
+            let mut closed: Vec<_> = state.idle.extract_if(.., is_over).collect();
+            // A renewal of a lease may be further away than the limit, and find no room at the server.
+            let is_needed =
+                !is_closed && pool.leases.as_ref().is_some_and(|it| !it.held.is_empty());
+            if is_needed && state.idle.is_empty() && state.in_use == 0 {
+                state.idle.extend(closed.pop());
+            }
+            let next = state
+                .idle
+                .iter()
+                .map(|(_, since)| (*since + IDLE).max(now + RECHECK))
+                .min();
             state.closes_idle = next.is_some();
             (closed, next)
         };
@@ -284,6 +439,9 @@ const PING_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a connection that was idle may take to answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a connection that is needed stays before it is asked again whether it is.
+const RECHECK: Duration = Duration::from_secs(1);
 
 /// A connection that is idle for this long is closed.
 const IDLE: Duration = Duration::from_secs(60);

@@ -48,7 +48,8 @@ use crate::wire::{ConnectTarget, QueryResult, SqlValue};
 
 /// The table on a server.
 ///
-/// Renewals have their own connections, so that no lease depends on the queue of other requests.
+/// Renewals have their own connections, so that no lease depends on the queue of other requests. If none can
+/// be opened for them, they borrow one of the others.
 pub(crate) struct DatabaseStore {
     engine: Engine,
     statements: Arc<LeaseStatements>,
@@ -80,17 +81,17 @@ impl DatabaseStore {
             ServerKind::Postgres => dialect::postgres::lease::statements(&table, notifies),
         });
         let pool = |size, timeout| Pool::new(engine, target, size, timeout);
-        let all = pool(config.connections, config.timeout);
+        let local = Arc::<LocalLeases>::default();
+        let all = Pool::with_leases(engine, target, config.connections, config.timeout, &local);
         let lock_waits = match config.pool {
             Some(_) => POOL_LOCK_WAITS,
             None => LOCK_WAITS,
         };
-        let local = Arc::default();
         let table = config.table.as_str().to_owned();
         let purge = Purge::new(engine, &all, config);
         Self {
             engine: engine.clone(),
-            renewals: pool(RENEWERS, config.timeout.min(RENEWAL)),
+            renewals: all.borrowing(RENEWERS, config.timeout.min(RENEWAL)),
             lock_waits: pool(lock_waits, config.timeout.min(LOCK_WAIT)),
             waiting_keys: Arc::default(),
             timeout: config.timeout,

@@ -9,16 +9,16 @@ use polylock_core::{DistributedLock as _, LockGuard, LostReason, Mode};
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, PgConnection, raw_sql};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::server::support::{Kind, Site, leases, loss, ms, request};
+use crate::server::support::{Kind, Site, leases, loss, ms, request, take_and_release};
 
 /// Another client of the database.
-enum Other {
+pub(super) enum Other {
     MariaDb(MySqlConnection),
     Postgres(PgConnection),
 }
 
 impl Other {
-    async fn open(site: &Site) -> Self {
+    pub(super) async fn open(site: &Site) -> Self {
         let url = site.plain_url();
         match site.kind() {
             Kind::MariaDb => Self::MariaDb(MySqlConnection::connect(&url).await.expect("it is up")),
@@ -26,7 +26,7 @@ impl Other {
         }
     }
 
-    async fn run(&mut self, text: impl Into<String>) {
+    pub(super) async fn run(&mut self, text: impl Into<String>) {
         let sql = raw_sql(AssertSqlSafe(text.into()));
         match self {
             Self::MariaDb(raw) => drop(sql.execute(raw).await.expect("it is done")),
@@ -182,6 +182,29 @@ async fn a_slow_network_costs_no_lease_that_can_be_renewed(site: Site) {
 }
 
 leases!(a_slow_network_costs_no_lease_that_can_be_renewed);
+
+/// Neither renewals nor other requests need a connection more than there is.
+async fn a_server_without_room_costs_no_lease(site: Site) {
+    let site = site.alone();
+    let locks = site.open().await;
+    let guard = acquire(&locks, &request("job").with_ttl(TTL)).await;
+    site.sql(match site.kind() {
+        Kind::MariaDb => "GRANT USAGE ON *.* TO test@'%' WITH MAX_USER_CONNECTIONS 1",
+        Kind::Postgres => "ALTER ROLE test CONNECTION LIMIT 1",
+    })
+    .await;
+    let connections = site.connections().await;
+    let until = Instant::now() + TTL * 3 / 2;
+    let others = join_all((0..8).map(async |n| {
+        while Instant::now() < until {
+            take_and_release(&locks, &format!("other/{n}")).await;
+        }
+    }));
+    assert_kept_beside(guard, others).await;
+    assert!(site.connections().await <= connections);
+}
+
+leases!(a_server_without_room_costs_no_lease);
 
 /// A slow machine renews in time, and what is not renewed is lost before one ttl is over.
 const TTL: Duration = Duration::from_secs(10);
