@@ -25,6 +25,10 @@ pub(crate) enum SqlCause {
     #[error("{0}")]
     Config(String),
 
+    /// No reply that another client holds the lock.
+    #[error("the server gave up to wait for the lock, it was told to or has no memory")]
+    Interrupted,
+
     /// What a server answers to a statement.
     #[error("{}", .0.says())]
     Sql(DbError),
@@ -232,7 +236,14 @@ impl SqlFailure {
     /// Whether the server ended the wait for a lock, which another client holds.
     pub(crate) fn ends_wait(&self) -> bool {
         let class = self.class();
-        matches!(class, Some(ErrorClass::Cancelled | ErrorClass::LockTimeout))
+        matches!(self.cause, SqlCause::Interrupted)
+            || matches!(class, Some(ErrorClass::Cancelled | ErrorClass::LockTimeout))
+    }
+
+    /// Whether one that has seen the lock held goes on waiting for it: the server is away, or has ended one of
+    /// its statements.
+    pub(crate) fn is_outlasted(&self) -> bool {
+        self.is_outage() || self.ends_wait()
     }
 
     /// Whether the server has replied, by an error.
@@ -264,7 +275,9 @@ impl ErrorClass {
 
     pub(crate) fn says(self) -> &'static str {
         match self {
-            Self::Cancelled => "the server cancelled a statement, it may have a statement time-out",
+            Self::Cancelled => {
+                "the server cancelled a statement, an administrator or a limit of the server told it to"
+            }
             Self::Conflict => "transactions of others are in the way again and again",
             Self::Denied => "the server refuses this user",
             Self::Full => "the server is out of disk space or memory",

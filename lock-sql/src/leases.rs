@@ -73,7 +73,7 @@ impl Leases {
     }
 
     /// Acquires the lock, and polls while it is held. A waiter that has found it held keeps waiting
-    /// while the database is unreachable.
+    /// while the database is unreachable, and while another transaction keeps the table or a row locked.
     async fn wait(
         &self,
         request: &AcquireRequest,
@@ -100,7 +100,7 @@ impl Leases {
             let LockRefusal { until, ahead } = match budget.polling(request, polling).await {
                 Ok(AttemptOutcome::Granted(guard)) => return guard,
                 Ok(AttemptOutcome::Held(refusal)) => refusal,
-                Err(mut failure) if failure.is_outage() && self.store.outlasts_outages() => {
+                Err(mut failure) if failure.is_outlasted() && self.store.outlasts_outages() => {
                     // A grant without a reply is released by its id, and the next attempt has another
                     // id. A reply to the next one does not say whether the first was granted.
                     is_unknown |= failure.outcome_unknown;

@@ -220,20 +220,29 @@ impl Pool {
         let Some(mut raw) = connection.raw.take() else {
             return Err(self.silent(false));
         };
-        let mut backoff = MIN_BACKOFF;
+        let (mut backoff, began) = (MIN_BACKOFF, Instant::now());
         loop {
             let run = raw.run(&job.sql, &job.values);
             let Ok(done) = timeout_at(job.deadline, run).await else {
                 // The connection, which has no reader any more, is closed with this.
                 return Err(self.silent(true));
             };
-            let db_error = match done {
+            let mut db_error = match done {
                 Ok(answer) => {
                     connection.raw = Some(raw);
                     return Ok(answer);
                 }
                 Err(db_error) => db_error,
             };
+            // The server has our limit, see `settle`, and may be a moment faster.
+            if db_error.class == ErrorClass::Cancelled && began.elapsed() + EARLY >= self.timeout {
+                let says = format!(
+                    "the statement did not end within {:?}, which is polylock's own limit: another transaction may \
+                     have locked the table",
+                    self.timeout
+                );
+                db_error.says = Some(says.into());
+            }
             let repeats = db_error.class == ErrorClass::Conflict
                 && job.sql.is_prepared
                 && !job.reply.is_closed();
@@ -439,6 +448,9 @@ const PING_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a connection that was idle may take to answer.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How much earlier the server may end a statement that has no time left.
+const EARLY: Duration = Duration::from_millis(100);
 
 /// How long a connection that is needed stays before it is asked again whether it is.
 const RECHECK: Duration = Duration::from_secs(1);

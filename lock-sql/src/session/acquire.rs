@@ -251,11 +251,7 @@ impl Actor {
         let token = match get(column::TOKEN)? {
             got::NOT => return Ok(Some(SessionStep::Held { is_dirty: false })),
             // Not a held lock, which would be a reply.
-            got::INTERRUPTED => {
-                let says =
-                    "the server gave up to wait for the lock, it was told to or has no memory";
-                return Err(SqlCause::Unfit(says.to_owned()).into());
-            }
+            got::INTERRUPTED => return Err(SqlCause::Interrupted.into()),
             // Another session begins on the server that is there now, once it is admitted.
             got::ELSEWHERE if self.context.mode == SqlMode::Row => {
                 tracing::warn!(

@@ -134,9 +134,9 @@ impl SqlSessions {
                         budget.note_outage(request, failure);
                     }
                 }
-                // A waiter keeps waiting while the server is away.
+                // A waiter keeps waiting while the server is away, and after it has ended a statement.
                 Err(failure)
-                    if (failure.is_restart() || budget.was_held() && failure.is_outage())
+                    if (failure.is_restart() || budget.was_held() && failure.is_outlasted())
                         && budget.waits() =>
                 {
                     budget.note_outage(request, failure);

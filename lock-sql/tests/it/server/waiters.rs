@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::server::renewal::Other;
 use crate::server::support::{
     Kind, SOON, Site, leases, on, request, take, take_and_release, until,
 };
@@ -266,3 +267,29 @@ const FEW: u64 = 4;
 
 /// A few round trips and a new session on a busy machine.
 const FREE_WITHIN: Duration = Duration::from_secs(1);
+
+/// A dump or a change of the table locks it for longer than a statement may wait.
+async fn a_table_that_is_locked_for_a_while_ends_no_wait(site: Site) {
+    let impatient = site.clone().with("timeout=1s");
+    let (holder, waiter) = (site.open().await, Arc::new(impatient.open().await));
+    let lease = request("job").with_ttl(Duration::from_secs(60));
+    let guard = acquire(&holder, &lease).await;
+    let next = waiting(&waiter, request("job").with_wait(Wait::AtMost(SOON * 4)));
+    site.until_it_waits("job").await;
+    let mut other = Other::open(&site).await;
+    let table = &site.table;
+    other
+        .run(match site.kind() {
+            Kind::MariaDb => format!("LOCK TABLES {table} WRITE"),
+            Kind::Postgres => format!("BEGIN; LOCK TABLE {table}"),
+        })
+        .await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(!next.is_finished(), "{:?}", next.await);
+    drop(other);
+    release(guard).await;
+    let next = next.await.expect("no panic").expect("it waits on");
+    release(next).await;
+}
+
+leases!(a_table_that_is_locked_for_a_while_ends_no_wait);
