@@ -41,6 +41,8 @@ pub(crate) enum ErrorClass {
     Untrusted,
     /// The prepared statement is on another server connection: a pooler is in the path.
     Unprepared,
+    /// The table has other columns, or others of their types.
+    WrongTable,
     Other,
 }
 
@@ -63,6 +65,14 @@ impl DbError {
             class,
             source: Arc::new(source),
             says: None,
+        }
+    }
+
+    /// The same, with what is said in place of the text of the class.
+    pub(crate) fn saying(class: ErrorClass, says: &str, source: sqlx::Error) -> Self {
+        Self {
+            says: Some(says.into()),
+            ..Self::new(class, source)
         }
     }
 

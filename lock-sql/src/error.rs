@@ -233,7 +233,8 @@ impl SqlFailure {
         }
     }
 
-    /// Whether the server ended the wait for a lock, which another client holds.
+    /// Whether the server ended the wait for a lock, which another client holds, or for rows that another
+    /// transaction has locked.
     pub(crate) fn ends_wait(&self) -> bool {
         let class = self.class();
         matches!(self.cause, SqlCause::Interrupted)
@@ -268,7 +269,7 @@ impl ErrorClass {
         match self {
             Self::Denied | Self::Insecure | Self::NoRight | Self::Untrusted => ErrorKind::Denied,
             Self::NoTable | Self::NoTls => ErrorKind::InvalidConfig,
-            Self::Other => ErrorKind::Protocol,
+            Self::Other | Self::WrongTable => ErrorKind::Protocol,
             _ => ErrorKind::Unavailable,
         }
     }
@@ -289,9 +290,7 @@ impl ErrorClass {
             Self::NoRight => "this user lacks a right",
             Self::NoTable => "the table, its schema or the database does not exist",
             Self::NoTls => "the server speaks no TLS, and tls=on asks for it",
-            Self::Other => {
-                "the server refused a statement, the table may belong to another program"
-            }
+            Self::Other => "the server refused a statement",
             Self::ReadOnly => "the server takes no writes, it may be a replica",
             Self::Starting => "the server starts, stops or recovers",
             Self::TooMany => "the server has no room for another connection",
@@ -299,6 +298,9 @@ impl ErrorClass {
                 "this side or the server does not trust the certificate of the other"
             }
             Self::Unprepared => "a pooler in the path mixes up prepared statements",
+            Self::WrongTable => {
+                "the server refused a statement, the table may belong to another program"
+            }
         }
     }
 }

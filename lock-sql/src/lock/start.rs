@@ -50,6 +50,9 @@ pub(crate) async fn open(target: &Arc<ConnectTarget>) -> Result<ServerConnection
 /// The failure of an attempt to connect, for a user or a database that the server refuses as well.
 pub(crate) fn refusal(db_error: DbError, target: &ConnectTarget) -> SqlFailure {
     let config = &target.config;
+    if db_error.says.is_some() {
+        return SqlFailure::of_opening(db_error);
+    }
     let (kind, says) = match (db_error.class, config.server) {
         // MySQL and MariaDB have the same words for a wrong password.
         (ErrorClass::Denied, ServerKind::MySql) if !config.speaks_tls() => (

@@ -98,7 +98,7 @@ async fn look(
             );
             Err(SqlCause::said(ErrorKind::Denied, says, db_error.source).into())
         }
-        Err(db_error) if db_error.class == ErrorClass::Other => {
+        Err(db_error) if matches!(db_error.class, ErrorClass::Other | ErrorClass::WrongTable) => {
             Err(other_table(connection, config, db_error).await)
         }
         Err(db_error) => Err(SqlFailure::of_statement(db_error)),

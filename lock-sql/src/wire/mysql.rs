@@ -114,19 +114,33 @@ fn read_value(row: &MySqlRow, at: usize) -> Result<SqlValue, sqlx::Error> {
 }
 
 fn db_error(error: sqlx::Error) -> DbError {
-    match number(&error).map(class) {
-        Some(class) => DbError::new(class, error),
-        None => DbError::of_client(error),
+    let Some(number) = number(&error) else {
+        return DbError::of_client(error);
+    };
+    match says(number) {
+        Some(says) => DbError::saying(class(number), says, error),
+        None => DbError::new(class(number), error),
     }
+}
+
+/// What is said of an error, where the class does not say it.
+fn says(number: u16) -> Option<&'static str> {
+    Some(match number {
+        1184 => "the server has closed a new connection: a statement of init_connect fails",
+        1461 => {
+            "the server has no room for another prepared statement, see max_prepared_stmt_count"
+        }
+        1820 | 1862 => "the password of this user has expired",
+        3118 | 4151 => "the account of this user is locked",
+        _ => return None,
+    })
 }
 
 /// The error of a login. MySQL asks for the password itself now and then, which is not sent as plain text.
 fn login_error(error: sqlx::Error) -> DbError {
     match &error {
         sqlx::Error::Configuration(cause) if cause.to_string().contains("RSA") => {
-            let mut db_error = DbError::new(ErrorClass::Insecure, error);
-            db_error.says = Some(NO_RSA.into());
-            db_error
+            DbError::saying(ErrorClass::Insecure, NO_RSA, error)
         }
         _ => db_error(error),
     }
@@ -150,8 +164,9 @@ fn class(number: u16) -> ErrorClass {
         1213 | 1020 | 3058 | 3101 | 1615 => ErrorClass::Conflict,
         // ER_SECURE_TRANSPORT_REQUIRED
         3159 => ErrorClass::Insecure,
-        // ER_CONNECTION_KILLED, ER_SESSION_WAS_KILLED, ER_CLIENT_INTERACTION_TIMEOUT
-        1927 | 3169 | 4031 => ErrorClass::Killed,
+        // ER_CONNECTION_KILLED, ER_SESSION_WAS_KILLED, ER_CLIENT_INTERACTION_TIMEOUT, and
+        // ER_NEW_ABORTING_CONNECTION, after a login
+        1927 | 3169 | 4031 | 1184 => ErrorClass::Killed,
         // ER_SERVER_SHUTDOWN, and ER_UNKNOWN_COM_ERROR of a node of Galera that is not ready
         1053 | 1047 => ErrorClass::Starting,
         // ER_LOCK_WAIT_TIMEOUT, ER_LOCK_NOWAIT
@@ -160,17 +175,25 @@ fn class(number: u16) -> ErrorClass {
         1146 | 1049 => ErrorClass::NoTable,
         // ER_OPTION_PREVENTS_STATEMENT, ER_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE, MariaDB's 1836
         1290 | 1792 | 1836 => ErrorClass::ReadOnly,
-        // ER_CON_COUNT_ERROR, ER_USER_LIMIT_REACHED, ER_TOO_MANY_USER_CONNECTIONS
-        1040 | 1226 | 1203 => ErrorClass::TooMany,
+        // ER_CON_COUNT_ERROR, ER_USER_LIMIT_REACHED, ER_TOO_MANY_USER_CONNECTIONS,
+        // ER_MAX_PREPARED_STMT_COUNT_REACHED
+        1040 | 1226 | 1203 | 1461 => ErrorClass::TooMany,
         // ER_UNKNOWN_STMT_HANDLER
         1243 => ErrorClass::Unprepared,
-        // ER_ACCESS_DENIED, ER_ACCESS_DENIED_NO_PASSWORD, ER_HOST_NOT_PRIVILEGED
-        1045 | 1698 | 1130 => ErrorClass::Denied,
+        // ER_ACCESS_DENIED, ER_ACCESS_DENIED_NO_PASSWORD, ER_HOST_NOT_PRIVILEGED, ER_MUST_CHANGE_PASSWORD,
+        // ER_MUST_CHANGE_PASSWORD_LOGIN, ER_ACCOUNT_HAS_BEEN_LOCKED of MySQL and of MariaDB
+        1045 | 1698 | 1130 | 1820 | 1862 | 3118 | 4151 => ErrorClass::Denied,
         // ER_DBACCESS_DENIED, ER_TABLEACCESS_DENIED, ER_COLUMNACCESS_DENIED,
         // ER_SPECIFIC_ACCESS_DENIED, ER_KILL_DENIED
         1044 | 1142 | 1143 | 1227 | 1095 => ErrorClass::NoRight,
         // ER_DISK_FULL, ER_RECORD_FILE_FULL, ER_OUTOFMEMORY, ER_OUT_OF_RESOURCES
         1021 | 1114 | 1037 | 1041 => ErrorClass::Full,
+        // ER_BAD_FIELD, ER_WRONG_VALUE_COUNT, ER_WRONG_VALUE_COUNT_ON_ROW, ER_NO_DEFAULT_FOR_FIELD,
+        // ER_TRUNCATED_WRONG_VALUE, ER_TRUNCATED_WRONG_VALUE_FOR_FIELD, ER_DATA_TOO_LONG,
+        // ER_DATA_OUT_OF_RANGE, WARN_DATA_TRUNCATED, ER_BAD_NULL, ER_NO_REFERENCED_ROW_2,
+        // ER_CONSTRAINT_FAILED of MariaDB, ER_CHECK_CONSTRAINT_VIOLATED
+        1054 | 1058 | 1136 | 1364 | 1292 | 1366 | 1406 | 1264 | 1265 | 1048 | 1452 | 4025
+        | 3819 => ErrorClass::WrongTable,
         _ => ErrorClass::Other,
     }
 }

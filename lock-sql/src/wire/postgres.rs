@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use sqlx::postgres::{
-    PgConnectOptions, PgConnection, PgDatabaseError, PgQueryResult, PgRow, PgValueFormat,
+    PgConnectOptions, PgConnection, PgDatabaseError, PgQueryResult, PgRow, PgSeverity,
+    PgValueFormat,
 };
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
 
@@ -171,6 +172,12 @@ pub(crate) fn db_error(error: sqlx::Error) -> DbError {
     if is_insecure {
         return DbError::new(ErrorClass::Insecure, error);
     }
+    // A database with `ALLOW_CONNECTIONS false` has the code of many errors of statements, which end no
+    // connection.
+    let is_closed = known.is_some_and(|e| e.code() == "55000" && e.severity() == PgSeverity::Fatal);
+    if is_closed {
+        return DbError::saying(ErrorClass::Starting, CLOSED, error);
+    }
     // A standby refuses `READ WRITE`, which is no statement that it lacks: a setting is checked. The
     // message is in the language of the server.
     let is_standby =
@@ -184,6 +191,9 @@ pub(crate) fn db_error(error: sqlx::Error) -> DbError {
     }
 }
 
+const CLOSED: &str =
+    "the database takes no connections at the moment, it has ALLOW_CONNECTIONS false";
+
 fn class(code: &str) -> ErrorClass {
     match code {
         "57014" => ErrorClass::Cancelled,
@@ -196,6 +206,9 @@ fn class(code: &str) -> ErrorClass {
         "53300" => ErrorClass::TooMany,
         "26000" | "42P05" => ErrorClass::Unprepared,
         "42501" => ErrorClass::NoRight,
+        // Columns and functions that do not exist, other types, no unique index, other relations, constraints
+        "42703" | "42883" | "42804" | "42P10" | "42809" | "42846" => ErrorClass::WrongTable,
+        _ if code.starts_with("22") || code.starts_with("23") => ErrorClass::WrongTable,
         _ if code.starts_with("28") => ErrorClass::Denied,
         _ if code.starts_with("53") => ErrorClass::Full,
         _ if code.starts_with("08") => ErrorClass::Gone,

@@ -176,6 +176,64 @@ async fn a_full_mariadb_is_unavailable() {
     a_full_server_is_unavailable::<sqlx::MySqlConnection>(sites).await;
 }
 
+/// A database that is closed for a while opens again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_takes_no_connections_is_unavailable() {
+    let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let site = Site::postgres(&server, Mode::Row);
+    // Its own connection is to that database, where the command is refused.
+    site.sql("UPDATE pg_database SET datallowconn = false WHERE datname = 'test'")
+        .await;
+    let error = SqlLock::open(&site.url()).await.expect_err("it is closed");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.message().contains("ALLOW_CONNECTIONS"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_and_accounts_of_mariadb_are_told_apart() {
+    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
+    let site = Site::mariadb(&server, Mode::Lease);
+    take_and_release(&site.open().await, "job").await;
+    let refusals = [
+        (
+            "SET GLOBAL max_prepared_stmt_count = 0",
+            ErrorKind::Unavailable,
+            "max_prepared_stmt_count",
+            "SET GLOBAL max_prepared_stmt_count = 16382",
+        ),
+        (
+            "SET GLOBAL init_connect = 'SELECT nothing'",
+            ErrorKind::Unavailable,
+            "init_connect",
+            "SET GLOBAL init_connect = ''",
+        ),
+        (
+            "ALTER USER test@'%' ACCOUNT LOCK",
+            ErrorKind::Denied,
+            "locked",
+            "ALTER USER test@'%' ACCOUNT UNLOCK",
+        ),
+        (
+            "ALTER USER test@'%' PASSWORD EXPIRE",
+            ErrorKind::Denied,
+            "expired",
+            "ALTER USER test@'%' IDENTIFIED BY 'test'",
+        ),
+    ];
+    for (refuse, kind, says, admit) in refusals {
+        site.sql(refuse).await;
+        let refused = match SqlLock::open(&site.url()).await {
+            Ok(locks) => attempt(&locks, "job").await,
+            Err(error) => Err(error),
+        };
+        let error = refused.expect_err("it refuses");
+        assert_eq!(error.kind(), kind, "{refuse}: {error:?}");
+        assert!(error.message().contains(says), "{refuse}: {error}");
+        site.sql(admit).await;
+    }
+    take_and_release(&site.open().await, "job").await;
+}
+
 /// The client of the database panics at a message that is shorter than its own length.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_database_is_an_error_and_no_panic() {
