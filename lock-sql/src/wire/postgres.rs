@@ -162,7 +162,8 @@ pub(crate) fn db_error(error: sqlx::Error) -> DbError {
         sqlx::Error::Database(e) => e.try_downcast_ref::<PgDatabaseError>(),
         _ => None,
     };
-    // What an entry of `pg_hba.conf` asks for has no code of its own; SSL was its name up to 13.
+    // That no entry of `pg_hba.conf` admits a connection has no code of its own. The server always says
+    // whether it was encrypted, and not whether an entry asks for that; SSL was its name up to 13.
     let is_insecure = known.is_some_and(|e| {
         e.code() == "28000"
             && ["no encryption", "SSL off"]
@@ -170,7 +171,7 @@ pub(crate) fn db_error(error: sqlx::Error) -> DbError {
                 .any(|s| e.message().contains(s))
     });
     if is_insecure {
-        return DbError::new(ErrorClass::Insecure, error);
+        return DbError::saying(ErrorClass::Insecure, NO_ENTRY, error);
     }
     // A database with `ALLOW_CONNECTIONS false` has the code of many errors of statements, which end no
     // connection.
@@ -191,6 +192,8 @@ pub(crate) fn db_error(error: sqlx::Error) -> DbError {
     }
 }
 
+const NO_ENTRY: &str = "pg_hba.conf has no entry for this address, user and database without TLS; write tls=on if \
+                        it has one with TLS";
 const CLOSED: &str =
     "the database takes no connections at the moment, it has ALLOW_CONNECTIONS false";
 

@@ -189,6 +189,24 @@ async fn a_database_that_takes_no_connections_is_unavailable() {
     assert!(error.message().contains("ALLOW_CONNECTIONS"), "{error}");
 }
 
+/// An entry for connections with TLS may be missing as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_without_an_entry_is_told_so() {
+    let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let site = Site::postgres(&server, Mode::Row);
+    let hba = site.sql("SHOW hba_file").await.concat().concat();
+    std::fs::write(hba, "local all all trust\n").expect("it is written");
+    site.sql("SELECT pg_reload_conf()").await;
+    until("it refuses the client", async || {
+        let opened = SqlLock::open(&site.url()).await;
+        opened.is_err_and(|error| {
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+            error.message().contains("pg_hba.conf has no entry")
+        })
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_and_accounts_of_mariadb_are_told_apart() {
     let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
