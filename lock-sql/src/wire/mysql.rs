@@ -20,10 +20,10 @@ use crate::config::ServerKind;
 /// Opens a connection whose settings do not depend on those of the server.
 ///
 /// Statements see what others have committed when they begin, lock rows and no gaps between them,
-/// and are refused rather than bent.
+/// may write, and are refused rather than bent.
 pub(super) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnection, DbError> {
     let mut raw = options.connect().await.map_err(login_error)?;
-    let settings = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+    let settings = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
                     SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
                     autocommit = 1, timestamp = DEFAULT";
     text(&mut raw, settings.to_owned()).await?;

@@ -252,6 +252,21 @@ async fn limits_and_accounts_of_mariadb_are_told_apart() {
     take_and_release(&site.open().await, "job").await;
 }
 
+/// The setting is a default for transactions, and does not say that the server is a replica.
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_that_only_read_by_default_keep_no_lock_from_being_taken() {
+    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
+    let variable = match MariaDbServer::is_mysql() {
+        true => "transaction_read_only",
+        false => "tx_read_only",
+    };
+    for mode in MODES {
+        let site = Site::mariadb(&server, mode);
+        site.sql(format!("SET GLOBAL {variable} = 1")).await;
+        take_and_release(&site.open().await, "job").await;
+    }
+}
+
 /// The client of the database panics at a message that is shorter than its own length.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_database_is_an_error_and_no_panic() {
