@@ -96,7 +96,7 @@ impl Schema {
         }
     }
 
-    /// Creates the table if it is missing.
+    /// Creates the table, or the sequence of the tokens beside it, if it is missing.
     ///
     /// Several clients may do so at once. A table with another layout stays unchanged.
     ///
@@ -167,9 +167,9 @@ impl From<SqliteConfig> for Schema {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Applied {
-    /// The table was created.
+    /// The table was created, or the sequence beside it.
     Created,
-    /// The table existed with the layout of this version.
+    /// The table existed with the layout of this version, and so did the sequence.
     Found,
 }
 

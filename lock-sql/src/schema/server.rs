@@ -6,6 +6,7 @@ use polylock_core::engine::Engine;
 
 use super::Applied;
 use crate::config::{ServerKind, SqlConfig};
+use crate::dialect::sequence;
 use crate::dialect::table::{self, LAYOUT, TableTexts};
 use crate::error::{SqlCause, SqlFailure, foreign, lacks};
 use crate::lock::{open, within};
@@ -28,7 +29,13 @@ pub(super) async fn apply(
     let applied = engine.run(async move {
         let target = Arc::new(ConnectTarget::of(config)?);
         let mut connection = open(&target).await?;
-        Ok(within(&target, ensure(&mut connection)).await?)
+        let ensured = async {
+            match ensure(&mut connection).await? {
+                Applied::Found => ensure_sequence(&mut connection).await,
+                applied => Ok(applied),
+            }
+        };
+        Ok(within(&target, ensured).await?)
     });
     applied.await
 }
@@ -69,6 +76,29 @@ pub(crate) async fn ensure(connection: &mut ServerConnection) -> Result<Applied,
                 }
             }
         }
+    }
+}
+
+/// Creates the sequence of the tokens if it is missing beside a table: a dump or a copy of the table alone has none.
+async fn ensure_sequence(connection: &mut ServerConnection) -> Result<Applied, SqlFailure> {
+    let target = Arc::clone(&connection.target);
+    let config = &target.config;
+    let read = Sql::new(format!(
+        "SELECT NULL FROM {} LIMIT 1",
+        sequence(&config.table_sql())
+    ));
+    match connection.run(&read, &[]).await {
+        Err(db_error) if db_error.class == ErrorClass::NoTable => {
+            let create = Sql::new(texts(config).create);
+            let created = connection.run(&create, &[]).await;
+            created.map_err(SqlFailure::of_statement)?;
+            Ok(Applied::Created)
+        }
+        // A user that may not read it can see that it is there.
+        Err(db_error) if db_error.class != ErrorClass::NoRight => {
+            Err(SqlFailure::of_statement(db_error))
+        }
+        _ => Ok(Applied::Found),
     }
 }
 

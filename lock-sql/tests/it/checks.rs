@@ -213,6 +213,25 @@ async fn many_may_make_the_table_at_once() {
     }
 }
 
+/// A dump of the table alone has no sequence, which locks of sessions need.
+#[tokio::test]
+async fn a_missing_sequence_is_made_again() {
+    for server in [PostgresServer::shared(), MariaDbServer::shared()] {
+        let url = server.database();
+        schema(&url).apply().await.expect("it is made");
+        let sequence = match MariaDbServer::is_mysql() && url.starts_with("mysql") {
+            true => "TABLE",
+            false => "SEQUENCE",
+        };
+        server.sql(&url, &format!("DROP {sequence} polylock_locks_token"));
+        let applied = schema(&url).apply().await.expect("it is made again");
+        assert_eq!(applied, Applied::Created);
+        take(&format!("{url}?mode=row")).await;
+        let again = schema(&url).apply().await.expect("it is there");
+        assert_eq!(again, Applied::Found);
+    }
+}
+
 /// A table of layout 1 has one row for each key, and a list of its slots.
 #[tokio::test]
 async fn a_table_of_another_layout_is_refused_with_a_way_out_and_left_alone() {
