@@ -1,6 +1,7 @@
 //! The tests of this crate, in one program: each one links for as long as all of them.
 
 mod cancellation;
+mod cluster;
 mod conformance;
 mod cost;
 mod credentials;

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redis::{Cmd, Value, cmd, from_redis_value};
+use futures_util::future::join_all;
+use redis::{Value, cmd, from_redis_value};
 
-use crate::error::RedisFailure;
-use crate::topology::{NodeReply, Topology};
+use crate::error::{RedisCause, RedisFailure};
+use crate::topology::{NodeReply, RedisNode, Topology};
 
 /// The facts that one server reports; `None` for those that it does not report.
 #[derive(Clone, Debug, Default)]
@@ -48,45 +49,61 @@ const SETTINGS: [&str; 5] = [
     "min-replicas-max-lag",
 ];
 
-/// Queries every master; leaves out facts that this user may not read.
-pub(super) async fn ask(topology: &dyn Topology) -> Result<Vec<ServerFacts>, RedisFailure> {
-    let mut servers = Vec::new();
-    add(&mut servers, topology, &cmd("INFO"), ServerFacts::info).await?;
-    for name in SETTINGS {
-        let mut config = cmd("CONFIG");
-        config.arg("GET").arg(name);
-        add(&mut servers, topology, &config, ServerFacts::setting).await?;
-    }
-    add(&mut servers, topology, &cmd("TIME"), ServerFacts::time).await?;
-    Ok(servers)
+/// What the masters report.
+pub(super) struct Asked {
+    /// Not empty.
+    pub(super) servers: Vec<ServerFacts>,
+    /// The masters that cannot be reached, beside those that reply.
+    pub(super) missing: Vec<RedisFailure>,
 }
 
-async fn add(
-    servers: &mut Vec<ServerFacts>,
-    topology: &dyn Topology,
-    command: &Cmd,
-    how: fn(&mut ServerFacts, NodeReply),
-) -> Result<(), RedisFailure> {
-    let answers = match topology.broadcast(command).await {
-        Err(failure) if failure.refusal().is_some() => {
-            tracing::debug!(?failure, "a check is left out");
-            return Ok(());
+/// Queries all masters at once; leaves out facts that this user may not read. Fails if no master replies.
+pub(super) async fn ask(topology: &dyn Topology) -> Result<Asked, RedisFailure> {
+    let masters = topology.masters().await?;
+    let asked = masters.iter().map(|node| async move {
+        let facts = ask_one(node).await;
+        facts.inspect_err(|failure| topology.learn(node, failure))
+    });
+    let (mut servers, mut missing) = (Vec::new(), Vec::new());
+    for facts in join_all(asked).await {
+        match facts {
+            Ok(facts) => servers.push(facts),
+            Err(failure) if failure.is_retryable() => missing.push(failure),
+            Err(failure) => return Err(failure),
         }
-        outcome => outcome?,
-    };
-    for said in answers {
-        // The masters of a cluster may change between two commands.
-        let known = servers.iter().position(|facts| facts.server == said.server);
-        let place = known.unwrap_or_else(|| {
-            servers.push(ServerFacts {
-                server: Arc::clone(&said.server),
-                ..ServerFacts::default()
-            });
-            servers.len() - 1
-        });
-        how(&mut servers[place], said);
     }
-    Ok(())
+    if servers.is_empty() {
+        let failure = missing.into_iter().next();
+        return Err(failure.unwrap_or_else(|| RedisCause::Uncovered { slot: 0 }.into()));
+    }
+    Ok(Asked { servers, missing })
+}
+
+async fn ask_one(node: &RedisNode) -> Result<ServerFacts, RedisFailure> {
+    let mut facts = ServerFacts {
+        server: Arc::clone(node.server()),
+        ..ServerFacts::default()
+    };
+    let settings = SETTINGS.map(|name| {
+        let mut config = cmd("CONFIG");
+        config.arg("GET").arg(name);
+        (
+            config,
+            ServerFacts::setting as fn(&mut ServerFacts, NodeReply),
+        )
+    });
+    let info = (cmd("INFO"), ServerFacts::info as fn(&mut _, _));
+    let time = (cmd("TIME"), ServerFacts::time as fn(&mut _, _));
+    for (command, read) in [info].into_iter().chain(settings).chain([time]) {
+        match node.ask(&command).await {
+            Ok(said) => read(&mut facts, said),
+            Err(failure) if failure.refusal().is_some() => {
+                tracing::debug!(?failure, "a check is left out");
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(facts)
 }
 
 impl ServerFacts {

@@ -13,17 +13,25 @@ use crate::config::{RedisConfig, Servers};
 use crate::error::{RedisCause, RedisFailure};
 use crate::topology::Topology;
 
-use self::facts::ask;
+use self::facts::{Asked, ask};
 use self::server::RULES;
 
 pub(crate) use self::facts::ServerFacts;
 
-/// Checks every master and warns of faults; with strict checks, refuses servers with faults.
+/// Checks every master and warns of faults; with strict checks, refuses servers with faults. Masters of a
+/// cluster that cannot be reached are not checked: the others have locks of their own.
 pub(crate) async fn check(
     topology: &dyn Topology,
     config: &RedisConfig,
 ) -> Result<(), RedisFailure> {
-    let (_, checks) = look(topology, config).await?;
+    let Asked { servers, missing } = ask(topology).await?;
+    let checks = judge(&servers, config)?;
+    for failure in missing {
+        tracing::warn!(
+            reason = %failure.cause,
+            "a master of the cluster cannot be reached, and is not checked"
+        );
+    }
     let outcome = HealthCheck::report(&checks, config.strict);
     outcome.map_err(|refusal| RedisCause::Config(refusal).into())
 }
@@ -33,19 +41,31 @@ pub(crate) async fn look(
     topology: &dyn Topology,
     config: &RedisConfig,
 ) -> Result<(Vec<ServerFacts>, Vec<HealthCheck>), RedisFailure> {
-    let mut servers = ask(topology).await?;
+    let Asked { servers, missing } = ask(topology).await?;
+    let mut checks = judge(&servers, config)?;
+    if !missing.is_empty() {
+        let causes = missing.iter().map(|failure| failure.cause.to_string());
+        let (count, all) = (missing.len(), missing.len() + servers.len());
+        let causes = causes.collect::<Vec<_>>().join("; ");
+        checks.push(HealthCheck::error(
+            "nodes",
+            format!("{count} of {all} masters do not answer: {causes}"),
+            "the locks in their slots are unavailable, and locks cannot be listed",
+            "bring them back, or promote a replica of each",
+        ));
+    }
+    Ok((servers, checks))
+}
+
+fn judge(servers: &[ServerFacts], config: &RedisConfig) -> Result<Vec<HealthCheck>, RedisFailure> {
     if let Some(cause) = servers.iter().find_map(|facts| wrong_mode(facts, config)) {
         return Err(cause.into());
-    }
-    if servers.is_empty() {
-        servers.push(ServerFacts::default());
     }
     let of_one = |facts: &ServerFacts| {
         let checks = HealthRule::check_all(RULES, &(facts.clone(), config.clone()));
         (Arc::clone(&facts.server), checks)
     };
-    let checks = merged(servers.iter().map(of_one).collect());
-    Ok((servers, checks))
+    Ok(merged(servers.iter().map(of_one).collect()))
 }
 
 /// Refuses a Sentinel or a node of a cluster in the place of a single server. A node of a cluster would grant

@@ -110,7 +110,6 @@ impl Done {
 /// What one server answered to a plain command.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeReply {
-    pub(crate) server: Arc<str>,
     pub(crate) value: redis::Value,
     /// When the command left, by the wall clock of this machine.
     pub(crate) asked: SystemTime,

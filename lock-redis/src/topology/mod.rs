@@ -40,7 +40,6 @@ use self::standalone::Standalone;
 pub(crate) use self::contract::{
     Call, CallKind, ConnectionEvents, Done, NoEvents, NodeReply, ReplicaWait, Topology,
 };
-#[cfg(test)]
 pub(crate) use self::node::RedisNode;
 pub(crate) use self::request::whole_millis;
 pub(crate) use self::unanswered::Unanswered;

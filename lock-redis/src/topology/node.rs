@@ -50,7 +50,7 @@ impl RedisNode {
         }
     }
 
-    pub(super) fn server(&self) -> &Arc<str> {
+    pub(crate) fn server(&self) -> &Arc<str> {
         &self.connector.server
     }
 
@@ -193,12 +193,11 @@ impl RedisNode {
             .await
     }
 
-    /// The same, with the server that replied and when.
-    pub(super) async fn ask(&self, request: &Cmd) -> Result<NodeReply, RedisFailure> {
+    /// The same, with the time of the reply.
+    pub(crate) async fn ask(&self, request: &Cmd) -> Result<NodeReply, RedisFailure> {
         let (asked, sent) = (SystemTime::now(), Instant::now());
         let value = self.run(request).await?;
         Ok(NodeReply {
-            server: Arc::clone(self.server()),
             value,
             asked,
             round: sent.elapsed(),
