@@ -1,11 +1,14 @@
-//! Clusters some of whose masters are gone: the others serve, and no list hides a lock.
+//! Clusters some of whose masters are gone, new or without slots: the others serve, and no list hides a lock.
 
 use lock_testkit::servers::RedisCluster;
+use polylock_core::admin::LockEvent;
 use polylock_core::{Error, ErrorKind, HealthCheck, Status};
 use polylock_redis::Redis;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::{Instant, timeout_at};
 
 use crate::health::check_health;
-use crate::support::{admin, of_cluster, open, pass};
+use crate::support::{SOON, admin, ms, of_cluster, open, pass, release, stays_held, take_long};
 
 /// A name of a lock that this master has.
 fn name_at(cluster: &RedisCluster, master: usize) -> String {
@@ -20,6 +23,18 @@ async fn list(locks: &Redis) -> Result<Vec<String>, Error> {
         .into_iter()
         .map(|info| info.key.to_string())
         .collect())
+}
+
+/// Waits for the event of a lock, as its text begins.
+async fn event(events: &mut Receiver<LockEvent>, expected: &str) {
+    let deadline = Instant::now() + SOON * 4;
+    loop {
+        let event = timeout_at(deadline, events.recv()).await;
+        let event = event.expect("an event").expect("the watch goes on");
+        if event.to_string().starts_with(expected) {
+            return;
+        }
+    }
 }
 
 async fn assert_others_serve(cluster: &RedisCluster, gone: usize) {
@@ -54,4 +69,42 @@ async fn a_master_that_is_dead_or_hangs_costs_new_clients_no_lock_of_another() {
     cluster[1].resume();
     cluster[1].kill();
     assert_others_serve(&cluster, 1).await;
+}
+
+#[tokio::test]
+async fn a_watch_and_a_list_follow_a_failover() {
+    let cluster = RedisCluster::start(3, 3);
+    let (locks, other) = (
+        open(of_cluster(&cluster)).await,
+        open(of_cluster(&cluster)).await,
+    );
+    let name = name_at(&cluster, 0);
+    let mut events = admin(&*locks).watch("").await.expect("it watches");
+    cluster[0].kill();
+    cluster.take_over(3);
+    let guard = take_long(&other, &name).await;
+    event(&mut events, &format!("acquired {name}")).await;
+    assert_eq!(list(&locks).await.expect("all masters answer"), [&*name]);
+    release(guard).await;
+    event(&mut events, &format!("free {name}")).await;
+}
+
+/// Its slot goes to a master that had none.
+#[tokio::test]
+async fn a_lock_whose_slot_moves_to_a_new_master_stays_on_lists() {
+    let cluster = RedisCluster::start(3, 0);
+    cluster.give_slots(0, 2);
+    let locks = open(of_cluster(&cluster)).await;
+    let other = open(of_cluster(&cluster)).await;
+    let guard = take_long(&other, "a").await;
+    assert_eq!(list(&locks).await.expect("it is listed"), ["a"]);
+    let mut events = admin(&*locks).watch("").await.expect("it watches");
+    cluster.move_slot(cluster.slot_of("a"), 0);
+    stays_held(&guard, ms(500)).await;
+    assert_eq!(list(&locks).await.expect("it is listed"), ["a"]);
+    release(guard).await;
+    event(&mut events, "free a").await;
+    let guard = take_long(&other, "a").await;
+    event(&mut events, "acquired a").await;
+    release(guard).await;
 }

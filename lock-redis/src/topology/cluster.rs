@@ -158,6 +158,10 @@ impl Topology for Cluster {
         self.pubsub.subscribed()
     }
 
+    async fn refresh(&self) -> Result<(), RedisFailure> {
+        self.map.refresh().await
+    }
+
     async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
         let slots = self.map.slots(self.shared.deadline()).await?;
         let masters = slots.masters().iter();

@@ -158,6 +158,11 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// The channel if it is already subscribed, without a request.
     fn subscribed(&self) -> Option<Arc<str>>;
 
+    /// Finds out anew which servers have keys, where keys move from one to another.
+    async fn refresh(&self) -> Result<(), RedisFailure> {
+        Ok(())
+    }
+
     /// The servers that have keys.
     async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure>;
 
@@ -176,8 +181,9 @@ impl dyn Topology {
         Ok(replies)
     }
 
-    /// All keys of all masters that match a pattern, without duplicates. Keys that are created or
-    /// deleted meanwhile may be included or missing. Waits at most `within` for the confirmation of each master:
+    /// All keys of all masters that match a pattern, without duplicates. Keys that are created, deleted or moved
+    /// to another master meanwhile may be included or missing. A master that has lost its slots finds nothing
+    /// and does not say so: the masters are found out anew before. Waits at most `within` for the confirmation of each master:
     /// the successor of a former one may have other keys.
     pub(crate) async fn scan(
         &self,
@@ -185,6 +191,7 @@ impl dyn Topology {
         within: Duration,
     ) -> Result<Vec<Vec<u8>>, RedisFailure> {
         let mut keys = HashSet::new();
+        self.refresh().await?;
         for node in self.masters().await? {
             let found = node.scan(pattern, &mut keys).await;
             found.inspect_err(|failure| self.learn(&node, failure))?;

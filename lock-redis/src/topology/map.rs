@@ -62,6 +62,32 @@ impl Map {
         self.slots.get(spawn, deadline, make).await
     }
 
+    /// Reads the map anew. Requests use the present one meanwhile, and go on with it if this is dropped or fails.
+    pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), RedisFailure> {
+        let slots = match self.ask_master().await {
+            Some(slots) => {
+                let slots = Arc::new(slots);
+                self.adopt(&slots);
+                slots
+            }
+            None => Arc::clone(self).ask().await?,
+        };
+        self.slots.change(|_| true, |now| *now = slots);
+        Ok(())
+    }
+
+    /// Queries one master of the last map; `None` if that does not reply soon.
+    async fn ask_master(&self) -> Option<Slots> {
+        let master = locked(&self.known)
+            .slots
+            .as_ref()?
+            .masters()
+            .first()?
+            .clone();
+        let soon = Instant::now() + self.shared.timeout / 4;
+        before(soon, self.ask_one(&master)).await?.ok()
+    }
+
     /// Queries the nodes again, unless a query is under way.
     pub(super) fn outdated(&self, slots: &Arc<Slots>) {
         self.slots.discard(|now| Arc::ptr_eq(now, slots));

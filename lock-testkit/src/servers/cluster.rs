@@ -138,6 +138,36 @@ impl RedisCluster {
         }
     }
 
+    /// Gives all slots of a master, which have no keys, to a later one. The first is left without slots.
+    pub fn give_slots(&self, from: usize, to: usize) {
+        assert!(from < to, "nodes believe the master of the later epoch");
+        let (giver, taker) = (&self.nodes[from], &self.nodes[to]);
+        let rows = giver.command(&["CLUSTER", "SLOTS"]);
+        let is_given = |row: &&Reply| {
+            let name = row
+                .items()
+                .get(2)
+                .and_then(|master| master.items().get(2)?.text());
+            name.as_deref() == Some(&*id(from))
+        };
+        for row in rows.items().iter().filter(is_given) {
+            let bound = |at: usize| row.items().get(at).and_then(Reply::integer);
+            let [first, last] = [0, 1].map(|at| bound(at).expect("a slot").to_string());
+            wait("the slots are taken", || {
+                for node in [giver, taker] {
+                    node.command(&["CLUSTER", "DELSLOTSRANGE", &first, &last]);
+                }
+                !taker
+                    .command(&["CLUSTER", "ADDSLOTSRANGE", &first, &last])
+                    .is_error()
+            });
+        }
+        self.wait("the node has no slots", |node| {
+            let slots = node.command(&["CLUSTER", "SLOTS"]);
+            !slots.items().iter().any(|row| is_given(&row)) && serves(node)
+        });
+    }
+
     /// Makes a replica take the place of its master, with or without that, and waits until all nodes
     /// that run know. Writes that have not reached the replica are lost.
     pub fn take_over(&self, replica: usize) {
