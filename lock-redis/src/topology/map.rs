@@ -78,14 +78,16 @@ impl Map {
 
     /// Queries one master of the last map; `None` if that does not reply soon.
     async fn ask_master(&self) -> Option<Slots> {
-        let master = locked(&self.known)
-            .slots
-            .as_ref()?
-            .masters()
-            .first()?
-            .clone();
+        let slots = locked(&self.known).slots.clone()?;
+        let asked = self.ask_one(slots.masters().first()?);
         let soon = Instant::now() + self.shared.timeout / 4;
-        before(soon, self.ask_one(&master)).await?.ok()
+        before(soon, asked).await?.ok()
+    }
+
+    /// Whether a node has slots in the last map, or is a replica of one that has.
+    pub(super) fn lists(&self, endpoint: &Endpoint) -> bool {
+        let slots = locked(&self.known).slots.clone();
+        slots.is_some_and(|slots| slots.lists(endpoint))
     }
 
     /// Queries the nodes again, unless a query is under way.

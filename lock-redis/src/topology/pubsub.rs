@@ -13,7 +13,7 @@ use crate::error::RedisFailure;
 use polylock_core::engine::before;
 
 /// Receives the messages of a cluster through a connection to any of its nodes, since a cluster
-/// forwards each message to all of them. It moves to another node when that one fails.
+/// forwards each message to all of them. It moves to another node when that one fails or is removed.
 #[derive(Debug)]
 pub(super) struct PubSub {
     search: Search,
@@ -94,7 +94,13 @@ impl Search {
             };
             turn = turn.wrapping_add(1);
             match self.listen(endpoint).await {
-                Ok(true) => self.set(PubSubState::Searching(None)),
+                Ok(true) => {
+                    self.set(PubSubState::Searching(None));
+                    if !self.map.lists(endpoint) {
+                        // Those of the map come first.
+                        turn = 0;
+                    }
+                }
                 Ok(false) => return self.set(PubSubState::Denied),
                 Err(failure) => {
                     // Callers get the failure once all nodes were tried.
@@ -107,7 +113,7 @@ impl Search {
         }
     }
 
-    /// Listens to one node until it fails; false if a subscription is impossible.
+    /// Listens to one node until it fails or is removed from the cluster; false if a subscription is impossible.
     async fn listen(&self, endpoint: &Endpoint) -> Result<bool, RedisFailure> {
         let connector = self.map.connectors.to(endpoint)?;
         let over = Arc::new(Notify::new());
@@ -126,6 +132,7 @@ impl Search {
         });
         // Only now: a break before this shows in a renewal, and a later one is published.
         self.shared.events.on_gap();
+        let mut map_read = Instant::now();
         loop {
             let broke = timeout(BEAT, over.notified()).await.is_ok();
             // A stopped node keeps its connections open.
@@ -134,7 +141,17 @@ impl Search {
                 let answer = connection.send_packed_command(&ping);
                 matches!(timeout(within, answer).await, Ok(Ok(_)))
             };
-            if broke || !alive.await {
+            let is_over = broke || !alive.await || {
+                let is_due = map_read.elapsed() >= MAP_INTERVAL;
+                if is_due {
+                    map_read = Instant::now();
+                    // Nodes that do not reply are found by pings.
+                    drop(self.map.refresh().await);
+                }
+                // A removed node that goes on gets no messages of the others.
+                is_due && !self.map.lists(endpoint)
+            };
+            if is_over {
                 // In this order: the receivers of the event query the channel.
                 self.set(PubSubState::Searching(None));
                 self.shared.events.on_disconnect();
@@ -169,3 +186,6 @@ impl Search {
 
 /// Interval of the pings.
 const BEAT: Duration = Duration::from_secs(1);
+
+/// Time between two readings of the map, which show that the node was removed.
+const MAP_INTERVAL: Duration = Duration::from_secs(5);

@@ -6,6 +6,7 @@ use crate::config::Endpoint;
 #[derive(Debug)]
 pub(super) struct Slots {
     masters: Vec<Endpoint>,
+    replicas: Vec<Endpoint>,
     /// First and last slot, and the place of the master; ordered.
     ranges: Vec<(u16, u16, usize)>,
 }
@@ -16,6 +17,7 @@ impl Slots {
     pub(super) fn read(answer: Value, asked: &Endpoint) -> Option<Self> {
         let mut slots = Self {
             masters: Vec::new(),
+            replicas: Vec::new(),
             ranges: Vec::new(),
         };
         let Value::Array(rows) = answer else {
@@ -27,12 +29,17 @@ impl Slots {
                 Value::Int(first),
                 Value::Int(last),
                 Value::Array(master),
-                ..,
+                replicas @ ..,
             ] = row.as_slice()
             else {
                 return None;
             };
             let master = endpoint(master, asked)?;
+            let replicas = replicas.iter().filter_map(|replica| match replica {
+                Value::Array(replica) => endpoint(replica, asked),
+                _ => None,
+            });
+            slots.replicas.extend(replicas);
             let known = slots.masters.iter().position(|known| *known == master);
             let at = known.unwrap_or_else(|| {
                 slots.masters.push(master);
@@ -53,6 +60,11 @@ impl Slots {
 
     pub(super) fn masters(&self) -> &[Endpoint] {
         &self.masters
+    }
+
+    /// Whether a node has slots, or is a replica of one that has.
+    pub(super) fn lists(&self, node: &Endpoint) -> bool {
+        self.masters.contains(node) || self.replicas.contains(node)
     }
 
     /// Whether this server is a master here, by its name in failures.
@@ -137,6 +149,9 @@ mod tests {
         assert!(!slots.lacks_one_of(&less));
         assert!(less.has_master("b:2"));
         assert!(!less.has_master("seed:1"), "it sent the map");
+        let replica = Endpoint::tcp("r", 1);
+        assert!(less.lists(&other) && less.lists(&replica));
+        assert!(!less.lists(&own));
     }
 
     #[test]

@@ -168,6 +168,14 @@ impl RedisCluster {
         });
     }
 
+    /// Makes all other nodes forget one, which stays as it is.
+    pub fn forget(&self, gone: usize) {
+        let others = self.nodes.iter().enumerate().filter(|(at, _)| *at != gone);
+        for (_, node) in others {
+            done(&node.command(&["CLUSTER", "FORGET", &id(gone)]));
+        }
+    }
+
     /// Makes a replica take the place of its master, with or without that, and waits until all nodes
     /// that run know. Writes that have not reached the replica are lost.
     pub fn take_over(&self, replica: usize) {

@@ -176,3 +176,25 @@ async fn half_a_cluster_is_down() {
     cluster[owner].command(&["CLUSTER", "ADDSLOTS", &slot.to_string()]);
     assert!(count_in_time(&*topology, "a").await >= 1);
 }
+
+/// Otherwise it would hear nothing that the others publish.
+#[tokio::test]
+async fn a_subscription_leaves_a_node_that_is_removed() {
+    let cluster = RedisCluster::start(3, 0);
+    let (topology, told) = open(&by_url(&cluster.url())).await;
+    let channel = topology.channel().await.unwrap().unwrap();
+    let hears = |node: &RedisServer| {
+        let count = node.command(&["PUBSUB", "NUMSUB", &*channel]);
+        count.items()[1].integer() == Some(1)
+    };
+    assert!(hears(&cluster[0]), "it is the first of the map");
+    cluster.give_slots(0, 2);
+    cluster.forget(0);
+    until("it leaves", || !hears(&cluster[0])).await;
+    until("a message", || {
+        cluster[1].command(&["PUBLISH", &*channel, "here"]);
+        told.has(b"here")
+    })
+    .await;
+    assert!(!hears(&cluster[0]), "it comes back");
+}
