@@ -97,16 +97,22 @@ async fn a_demoted_server_is_left_for_the_one_that_has_its_name_now() {
     until("it follows", || info(&new, "master_link_status") == "up").await;
     let target = Arc::new(AtomicU16::new(old.port()));
     let name = name_of(Arc::clone(&target)).await;
-    let locks = open(RedisConfig::new("127.0.0.1", name)).await;
+    let [locks, watcher] = [(); 2].map(|()| open(RedisConfig::new("127.0.0.1", name)));
+    let (locks, watcher) = (locks.await, watcher.await);
     let ttl = TTL * 2;
     let guard = acquire(&locks, &lasting("a", ttl)).await;
     until("it is replicated", || look(&new, "a").holders == 1).await;
     new.command(&["REPLICAOF", "NO", "ONE"]);
-    follow(&old, &new);
+    // Of nobody, so that its data is old.
+    old.command(&["REPLICAOF", "127.0.0.1", "1"]);
     target.store(new.port(), Ordering::SeqCst);
+    // It writes nothing, and leaves the server all the same.
+    let found = async || admin(&*watcher).list("").await;
+    lock_testkit::locks::until("a list leaves the server", async || found().await.is_ok()).await;
     stays_held(&guard, ttl * 2).await;
     let other = take(&locks, "b").await;
     assert_eq!(look(&new, "b").holders, 1);
+    assert_eq!(found().await.expect("the master answers").len(), 2);
     release(other).await;
     release(guard).await;
     assert_eq!(look(&new, "a").holders, 0);

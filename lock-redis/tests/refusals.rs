@@ -12,8 +12,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::health::try_check;
 use crate::support::{
-    Place, SOON, TTL, acquire, assert_error, attempt, follow, granted, info, is_kind, key, ms,
-    open, pass, release, renewed, request, stays_held, take, take_long, until, waiting, within,
+    Place, SOON, TTL, acquire, assert_error, attempt, follow, granted, info, is_kind, key, look,
+    ms, of, open, pass, release, renewed, request, stays_held, take, take_long, until, waiting,
+    within,
 };
 
 /// The error of one attempt.
@@ -376,6 +377,42 @@ async fn a_list_with_a_key_that_may_not_be_read_is_denied() {
     assert_eq!(admin.list("a").await.expect("it is listed").len(), 0);
     let error = admin.list("").await.expect_err("it would lack a key");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+}
+
+/// What it has may be old. A user without the rights that show it gets what it has.
+#[tokio::test]
+async fn a_replica_answers_no_question_about_locks() {
+    let [master, replica] = [(); 2].map(|()| RedisServer::start(RedisOptions::new()));
+    follow(&replica, &master);
+    let follows = || info(&replica, "master_link_status") == "up";
+    until("it follows", follows).await;
+    let guard = take_long(&*open(of(&master)).await, "a").await;
+    until("it has the lock", || look(&replica, "a").holders == 1).await;
+    let locks = open(of(&replica)).await;
+    let admin = locks.admin().expect("it has an administration");
+    for error in [
+        admin.inspect(&key("a")).await.map(drop),
+        admin.inspect(&key("free")).await.map(drop),
+        admin.list("").await.map(drop),
+        admin.list("free").await.map(drop),
+        admin.watch("").await.map(drop),
+    ] {
+        assert_unavailable(&error.expect_err("it is a replica"), "name its master");
+    }
+    let few = "ACL SETUSER few on >pw ~* &* +@all -role -hdel";
+    let set = replica.command(&few.split(' ').collect::<Vec<_>>());
+    assert!(!set.is_error(), "{set:?}");
+    let locks = open(of(&replica).with_login("few", "pw")).await;
+    let admin = locks.admin().expect("it has an administration");
+    assert_eq!(admin.list("").await.expect("it is listed").len(), 1);
+    assert!(
+        admin
+            .inspect(&key("a"))
+            .await
+            .expect("it is seen")
+            .is_some()
+    );
+    release(guard).await;
 }
 
 #[tokio::test]

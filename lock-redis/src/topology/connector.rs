@@ -206,20 +206,25 @@ impl Connector {
 
     async fn check_role(&self, mut connection: MultiplexedConnection) -> Result<(), RedisFailure> {
         let reply = self.ask(&mut connection, &redis::cmd("ROLE")).await?;
-        let role = match &reply {
-            Value::Array(parts) => parts.first(),
-            _ => None,
-        };
-        match role {
-            Some(Value::BulkString(role)) if role == b"master" => Ok(()),
-            Some(Value::BulkString(_)) => Err(RedisCause::Refused {
-                server: Arc::clone(&self.server),
-                refusal: Refusal::ReadOnly,
-                source: Arc::from(Box::from("ROLE is not master")),
-            }
-            .into()),
-            _ => Err(RedisCause::malformed(&self.server, "ROLE").into()),
+        require_master(&self.server, &reply)
+    }
+}
+
+/// Refuses a server that is no master, by its reply to `ROLE`.
+pub(super) fn require_master(server: &Arc<str>, role: &Value) -> Result<(), RedisFailure> {
+    let role = match role {
+        Value::Array(parts) => parts.first(),
+        _ => None,
+    };
+    match role {
+        Some(Value::BulkString(role)) if role == b"master" => Ok(()),
+        Some(Value::BulkString(_)) => Err(RedisCause::Refused {
+            server: Arc::clone(server),
+            refusal: Refusal::ReadOnly,
+            source: Arc::from(Box::from("ROLE is not master")),
         }
+        .into()),
+        _ => Err(RedisCause::malformed(server, "ROLE").into()),
     }
 }
 

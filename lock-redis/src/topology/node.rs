@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connection::RedisConnection;
-use super::connector::Connector;
+use super::connector::{Connector, require_master};
 use super::context::ConnectionContext;
 use super::contract::{Call, CallKind, Done, NodeReply};
 use super::request;
@@ -204,7 +204,8 @@ impl RedisNode {
         })
     }
 
-    /// Adds the keys of the server that match a pattern.
+    /// Adds the keys of the server that match a pattern. Refuses a replica, whose keys may be old, unless the user
+    /// may not ask for the role.
     pub(super) async fn scan(
         &self,
         pattern: &[u8],
@@ -212,10 +213,22 @@ impl RedisNode {
     ) -> Result<(), RedisFailure> {
         let mut cursor = 0;
         loop {
-            let mut request = redis::cmd("SCAN");
-            request.arg(cursor).arg("MATCH").arg(pattern);
-            request.arg("COUNT").arg(KEYS_AT_ONCE);
-            let page = redis::from_redis_value(self.run(&request).await?);
+            let mut requests = Pipeline::with_capacity(2);
+            requests.cmd("SCAN").arg(cursor).arg("MATCH").arg(pattern);
+            requests.arg("COUNT").arg(KEYS_AT_ONCE);
+            requests.cmd("ROLE");
+            let (deadline, connection) = (self.shared.deadline(), self.connection(Use::Calls));
+            let mut answers = connection.run_all(&requests, deadline, None).await?;
+            let (role, page) = (answers.pop(), answers.pop());
+            if let Some(role) = role.filter(|role| !matches!(role, Value::ServerError(_))) {
+                require_master(self.server(), &role)?;
+            }
+            let page = match page {
+                Some(Value::ServerError(error)) => {
+                    return Err(RedisFailure::refused(self.server(), error));
+                }
+                page => redis::from_redis_value(page.unwrap_or(Value::Nil)),
+            };
             let (next, found): (u64, Vec<Vec<u8>>) = page
                 .map_err(|error| RedisCause::malformed(self.server(), format!("SCAN: {error}")))?;
             keys.extend(found);
