@@ -10,7 +10,7 @@ use polylock_core::{
 };
 use tokio::sync::mpsc;
 
-use crate::error::{RedisFailure, Refusal};
+use crate::error::Refusal;
 use crate::keys::RedisKeys;
 use crate::lock::{NAME, RedisClient};
 use crate::reply::{SeenHolder, SeenLock};
@@ -94,8 +94,8 @@ impl LockAdmin for RedisClient {
     }
 }
 
-fn named(failure: RedisFailure) -> Error {
-    Error::from(failure).with_backend(NAME)
+fn named(error: Error) -> Error {
+    error.with_backend(NAME)
 }
 
 fn of<E: Into<Error>>(key: &LockKey) -> impl Fn(E) -> Error {
@@ -107,7 +107,7 @@ pub(crate) const MAX_REASON: usize = 1024;
 
 /// The locks of this library under a prefix. Locks of other programs are plain strings, which look like
 /// any other value; only `inspect` finds them.
-async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, RedisFailure> {
+async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>> {
     let mut found = Vec::new();
     let pattern = pattern(prefix);
     let names = server.topology.scan(&pattern, server.timeout).await?;
@@ -117,7 +117,7 @@ async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, RedisFailu
             // A key of another type is no lock.
             Ok(_) => {}
             Err(failure) if failure.refusal() == Some(Refusal::WrongType) => {}
-            Err(failure) => return Err(failure),
+            Err(failure) => return Err(Error::from(failure).with_key(&key)),
         }
     }
     Ok(found)

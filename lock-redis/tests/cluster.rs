@@ -8,7 +8,9 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, timeout_at};
 
 use crate::health::check_health;
-use crate::support::{SOON, admin, ms, of_cluster, open, pass, release, stays_held, take_long};
+use crate::support::{
+    SOON, admin, key, ms, of_cluster, open, pass, release, stays_held, take_long,
+};
 
 /// A name of a lock that this master has.
 fn name_at(cluster: &RedisCluster, master: usize) -> String {
@@ -107,4 +109,23 @@ async fn a_lock_whose_slot_moves_to_a_new_master_stays_on_lists() {
     let guard = take_long(&other, "a").await;
     event(&mut events, "acquired a").await;
     release(guard).await;
+}
+
+#[tokio::test]
+async fn a_list_names_the_lock_whose_slot_is_between_two_masters() {
+    let cluster = RedisCluster::start(2, 0);
+    let locks = open(of_cluster(&cluster)).await;
+    let guards = [take_long(&locks, "a").await, take_long(&locks, "b").await];
+    let slot = cluster.slot_of("a");
+    let from = cluster.owner_of(slot);
+    cluster.begin_move(slot, 1 - from);
+    cluster.move_key("a", from, 1 - from);
+    let error = list(&locks)
+        .await
+        .expect_err("its other keys are not there");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.key(), Some(&key("a")), "{error}");
+    cluster.end_move(slot, 1 - from);
+    assert_eq!(list(&locks).await.expect("it has moved"), ["a", "b"]);
+    drop(guards);
 }
