@@ -336,8 +336,8 @@ impl RedisWaiter {
         if is_over || !self.budget.waits() || !failure.is_retryable() {
             return Err(failure.into());
         }
+        self.request.mark_unavailable(&failure.cause.to_string());
         self.phase = QueuePhase::Silent { since, failure };
-        self.request.mark_unresponsive();
         Ok(())
     }
 

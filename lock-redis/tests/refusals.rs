@@ -5,6 +5,7 @@ use lock_testkit::proxy::{Command, Fate};
 use lock_testkit::servers::{ClientCertificate, ServerCertificate, TestCertificates};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, RedisServer, RespClient};
 use polylock_core::admin::Record;
+use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Request;
 use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, Mode, Registry};
 use polylock_redis::{Redis, RedisBackend, RedisConfig};
@@ -68,6 +69,27 @@ async fn a_server_without_memory_is_unavailable() {
     held.release().await.expect("it is released");
     place.command(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_works_again(&place, &locks).await;
+}
+
+#[tokio::test]
+async fn a_wait_in_the_local_queue_ends_with_the_refusal() {
+    let place = Place::new();
+    let queue = LocalQueue::new(place.elsewhere().await);
+    for (setting, value, says) in [
+        ("maxmemory", "1", "raise maxmemory"),
+        (
+            "min-replicas-to-write",
+            "1",
+            "min-replicas-to-write asks for",
+        ),
+    ] {
+        place.command(&["CONFIG", "SET", setting, value]);
+        let wait = within(request("a"), TTL);
+        let error = assert_error(&queue, &wait, ErrorKind::Unavailable).await;
+        assert_unavailable(&error, says);
+        place.command(&["CONFIG", "SET", setting, "0"]);
+    }
+    release(acquire(&queue, &within(request("a"), SOON)).await).await;
 }
 
 #[tokio::test]
