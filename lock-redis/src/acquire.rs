@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use polylock_core::{
-    AcquireRequest, Error, Grant, Lease, LockGuard, Mode, PendingRelease, Result, Ticket,
+    AcquireRequest, Error, ErrorKind, Grant, Lease, LockGuard, Mode, PendingRelease, Result, Ticket,
 };
 
 use crate::budget::RedisBudget;
@@ -23,7 +23,6 @@ pub(crate) enum RedisOutcome {
     Granted(Grant),
     /// The lease ended before the client received the grant; another attempt may follow.
     Gone,
-    /// The server stores nothing for this acquisition.
     Refused(Error),
 }
 
@@ -105,14 +104,20 @@ impl RedisClient {
         taken: Option<Option<Result<(PlainReply, Done), RedisFailure>>>,
     ) -> Result<Option<LockGuard>> {
         let asks = match taken {
-            Some(taken) => waiter.note(taken).await?,
-            None => true,
+            Some(taken) => waiter.note(taken).await,
+            None => Ok(true),
         };
-        if asks && let Some(outcome) = waiter.ask_first().await? {
+        let first = match asks {
+            Ok(true) => waiter.ask_first().await,
+            asks => asks.map(|_| None),
+        };
+        let first = first.unwrap_or_else(|error| Some(RedisOutcome::Refused(error)));
+        if let Some(outcome) = first {
             return self.settle(pending, &waiter.lease, &waiter.request, outcome);
         }
         let waiting = self.engine.run(async move {
-            let outcome = waiter.run().await?;
+            let outcome = waiter.run().await;
+            let outcome = outcome.unwrap_or_else(RedisOutcome::Refused);
             let (client, request) = (&waiter.client, &waiter.request);
             client.settle(pending, &waiter.lease, request, outcome)
         });
@@ -164,19 +169,30 @@ impl RedisClient {
         request: &AcquireRequest,
         outcome: RedisOutcome,
     ) -> Result<Option<LockGuard>> {
-        let ended = match outcome {
+        let (ended, leaves_nothing) = match outcome {
             RedisOutcome::Granted(grant) => {
                 let guard = pending.granted(request, grant)?;
                 self.listen();
                 return Ok(Some(guard));
             }
-            RedisOutcome::Gone => Ok(None),
-            RedisOutcome::Refused(error) => Err(error),
+            RedisOutcome::Gone => (Ok(None), true),
+            RedisOutcome::Refused(error) => {
+                let is_queued = lease.ticket().is_some();
+                let leaves_nothing = !is_queued && comes_before_writes(error.kind());
+                (Err(error), leaves_nothing)
+            }
         };
         // If a copy of an earlier request may still acquire the lock, the release stays armed.
-        if !lease.is_under_way() {
+        if leaves_nothing && !lease.is_under_way() {
             pending.disarm();
         }
         ended
     }
+}
+
+/// Whether an error of this kind with a known outcome comes before the first write of a request. A key of another
+/// program, for example, may end a script halfway.
+fn comes_before_writes(kind: ErrorKind) -> bool {
+    use ErrorKind::{Contended, Denied, Unavailable};
+    matches!(kind, Contended | Denied | Unavailable)
 }

@@ -245,7 +245,11 @@ impl RedisWaiter {
             // Replicas need not know of a waiter. A grant is requested again below: that extends the
             // lease, and the replicas that acknowledge this write have the grant as well.
             match ask(None).await? {
-                (AcquireReply::Granted(_), _) => {}
+                (AcquireReply::Granted(_), _) => {
+                    let again = ask(Some(replicas)).await;
+                    // The first request has the lock.
+                    return again.map_err(|failure| failure.cause.unknown());
+                }
                 answer => return Ok(answer),
             }
         }
