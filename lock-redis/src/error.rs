@@ -6,6 +6,7 @@ use polylock_core::{Error, ErrorKind};
 use redis::{RedisError, ServerError};
 
 pub(crate) use crate::refusal::Refusal;
+use crate::refusal::without_arguments;
 
 /// Why an operation has no result.
 #[derive(Clone, Debug)]
@@ -133,7 +134,10 @@ impl RedisFailure {
             cause: RedisCause::Refused {
                 server: Arc::clone(server),
                 refusal,
-                source: Arc::new(error),
+                source: match without_arguments(&error) {
+                    Some(text) => Arc::from(Box::from(text)),
+                    None => Arc::new(error),
+                },
             },
             outcome_unknown,
         }

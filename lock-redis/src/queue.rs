@@ -149,7 +149,7 @@ impl RedisWaiter {
             }
             // The script can join, or returns the reason. Redis 6.0 lacks the command.
             Some(Err(failure)) if failure.refusal().is_some() => {
-                if failure.refusal() == Some(Refusal::Other) {
+                if matches!(failure.refusal(), Some(Refusal::NoCommand | Refusal::Other)) {
                     hint.forbid_joining();
                 }
                 return Ok(false);

@@ -18,6 +18,7 @@ pub(crate) enum Refusal {
     Moved,
     NoAuth,
     NoCluster,
+    NoCommand,
     NoPerm,
     NoReplicas,
     NoScript,
@@ -50,7 +51,11 @@ impl Refusal {
         match unknown_command(details) {
             Some("CLUSTER") => return Self::NoCluster,
             Some("SENTINEL") => return Self::NoSentinel,
-            _ => {}
+            Some(_) => return Self::NoCommand,
+            None => {}
+        }
+        if details.contains(UNKNOWN_IN_SCRIPT) {
+            return Self::NoCommand;
         }
         if UPSTREAM.iter().any(|text| details.starts_with(text)) {
             return Self::Upstream;
@@ -77,7 +82,7 @@ impl Refusal {
         let in_script = details.contains("script");
         match self {
             Self::Demoted | Self::Upstream => true,
-            Self::NoPerm => in_script,
+            Self::NoCommand | Self::NoPerm => in_script,
             // It may be of a proxy that has forwarded the request.
             Self::Other => in_script || !IMMEDIATE.iter().any(|text| details.contains(text)),
             _ => false,
@@ -124,6 +129,8 @@ const TABLE: &[RefusalRow] = &[
         "asks for a user or a password, and the URL has none; that of Sentinels is sentinel-password"),
     (Refusal::NoCluster, "", InvalidConfig,
         "is no cluster: use redis://, or redis-sentinel:// for a Sentinel"),
+    (Refusal::NoCommand, "", Denied,
+        "does not know a command that locks need, which may have been renamed"),
     (Refusal::NoPerm, "NOPERM", Denied,
         "denies a command or a key to this user: see the list of ACL rules"),
     (Refusal::NoReplicas, "NOREPLICAS", Unavailable,
@@ -144,6 +151,18 @@ const TABLE: &[RefusalRow] = &[
 fn unknown_command(details: &str) -> Option<&str> {
     let quoted = details.strip_prefix("unknown command ")?;
     quoted.split(['\'', '`']).nth(1)
+}
+
+/// The same inside a script, without the name.
+const UNKNOWN_IN_SCRIPT: &str = "command called from";
+
+/// The text of an error reply without the arguments of the command, which include the id of a lease. `None` if it
+/// repeats none.
+pub(crate) fn without_arguments(error: &ServerError) -> Option<String> {
+    let details = error.details()?;
+    unknown_command(details)?;
+    let end = details.find(", with args").unwrap_or(details.len());
+    Some(details[..end].to_owned())
 }
 
 /// Errors of proxies, twemproxy and Envoy, about the server behind them; that of the row `upstream` is of Envoy too.
@@ -209,11 +228,11 @@ mod tests {
             ("ERR unknown command 'CLUSTER', with args", Refusal::NoCluster, InvalidConfig),
             ("ERR unknown command 'SENTINEL', with args", Refusal::NoSentinel, InvalidConfig),
             ("ERR unknown command `SENTINEL`, with args", Refusal::NoSentinel, InvalidConfig),
-            ("ERR unknown command 'GET', with args: 'SENTINEL'", Refusal::Other, Protocol),
+            ("ERR unknown command 'GET', with args: 'SENTINEL'", Refusal::NoCommand, Denied),
             ("ERR max number of clients reached", Refusal::TooManyClients, Unavailable),
             ("TRYAGAIN Multiple keys request", Refusal::TryAgain, Unavailable),
             ("WRONGPASS invalid username-password pair", Refusal::WrongPass, Denied),
-            ("ERR unknown command `EVALSHA`, with args beginning with: ", Refusal::Other, Protocol),
+            ("ERR unknown command `EVALSHA`, with args beginning with: ", Refusal::NoCommand, Denied),
         ];
         check(&commands, false, str::to_owned);
 
@@ -235,6 +254,7 @@ mod tests {
         let later = [
             ("ERR The user executing the script can't run this", Refusal::NoPerm, Denied),
             ("ERR ACL failure in script: User u has no", Refusal::NoPerm, Denied),
+            ("ERR Unknown Redis command called from script", Refusal::NoCommand, Denied),
             ("ERR user_script:1: attempt to perform", Refusal::Other, Protocol),
         ];
         check(&later, true, in_script);

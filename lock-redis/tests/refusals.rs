@@ -94,6 +94,47 @@ async fn a_wait_in_the_local_queue_ends_with_the_refusal() {
     release(acquire(&queue, &within(request("a"), SOON)).await).await;
 }
 
+/// All that an error shows.
+fn chain(error: &Error) -> String {
+    let mut text = format!("{error:?} {error}");
+    let mut next = std::error::Error::source(error);
+    while let Some(source) = next {
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}
+
+/// The server repeats the arguments of a command that it does not know, the id of the lease among them.
+#[tokio::test]
+async fn a_command_that_is_renamed_is_denied_without_the_id_of_the_lease() {
+    let renamed = |name: &str| {
+        let options = RedisOptions::new();
+        RedisServer::start(options.with_config("rename-command", &format!("{name} \"\"")))
+    };
+    let server = renamed("EVALSHA");
+    let locks = open(of(&server)).await;
+    let error = refused(&locks).await;
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+    let text = chain(&error);
+    assert!(text.contains("unknown command 'EVALSHA'"), "{text}");
+    // A script was to draw the first token of the lock.
+    let id = server.command(&["GET", "a"]).text().expect("a holder");
+    assert!(!text.contains(&id[..8]), "{text}");
+
+    let server = renamed("SET");
+    let error = refused(&*open(of(&server)).await).await;
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+    assert!(!error.is_outcome_unknown(), "{error:?}");
+    assert!(chain(&error).contains("'SET'"), "{error:?}");
+
+    // A script may have done something before.
+    let server = renamed("ZADD");
+    let shared = attempt("a").with_mode(Mode::Shared);
+    let error = assert_error(&*open(of(&server)).await, &shared, ErrorKind::Denied).await;
+    assert!(error.is_outcome_unknown(), "{error:?}");
+}
+
 #[tokio::test]
 async fn a_server_that_cannot_save_is_unavailable() {
     let options = RedisOptions::new().with_config("enable-protected-configs", "yes");

@@ -151,7 +151,12 @@ impl RedisNode {
                     && !matches!(last, Value::ServerError(_))
                 {
                     let failure = RedisFailure::refused(self.server(), error.clone());
-                    if failure.is_of_replica() || failure.refusal() == Some(Refusal::NoPerm) {
+                    if failure.is_of_replica()
+                        || matches!(
+                            failure.refusal(),
+                            Some(Refusal::NoCommand | Refusal::NoPerm)
+                        )
+                    {
                         return Err(failure);
                     }
                 }
