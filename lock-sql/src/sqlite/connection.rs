@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 
 use super::db_error;
 use super::file::{self, Files};
+use super::open_files;
 use super::rows::{self, BoundQuery, StoredRow, TableInfo};
 use crate::dialect::range;
 use crate::dialect::sqlite::{self, Durability, EXISTS, LAYOUT, ROLLBACK, SqliteStatements, WAL};
@@ -22,7 +23,7 @@ use crate::table::LockRow;
 /// that thread either leaves the transaction open or ends it.
 pub(super) struct FileConnection {
     raw: SqliteConnection,
-    pub(super) files: Files,
+    pub(super) files: Arc<Files>,
     /// The epoch of the database, among those that existed one after the other.
     pub(super) epoch: u64,
     place: Arc<SqliteTable>,
@@ -47,6 +48,7 @@ impl FileConnection {
             .canonicalize()
             .map_err(|e| db_error::opening(path, Arc::new(e)))?;
         file::check_name(path, &target)?;
+        open_files::check(before)?;
         let options = SqliteConnectOptions::new()
             .filename(&target)
             .busy_timeout(BUSY_SLICE)
@@ -62,7 +64,7 @@ impl FileConnection {
         }
         Ok(Self {
             raw,
-            files,
+            files: open_files::enter(files)?,
             epoch,
             place: Arc::clone(place),
         })

@@ -41,10 +41,20 @@ impl Files {
     pub(super) fn check(&self) -> Result<(), SqlCause> {
         match look(&self.paths) {
             Ok(seen) if seen == self.seen => Ok(()),
-            _ => Err(SqlCause::Replaced {
-                path: self.paths[0].clone(),
-            }),
+            _ => Err(self.replaced()),
         }
+    }
+
+    pub(super) fn replaced(&self) -> SqlCause {
+        SqlCause::Replaced {
+            path: self.paths[0].clone(),
+        }
+    }
+
+    /// Whether this process has the log and the shared memory open; yes, if the system does not tell.
+    pub(super) fn are_open(&self) -> bool {
+        let mut beside = self.paths.iter().zip(self.seen).skip(1);
+        beside.all(|(path, seen)| is_open(path, seen).unwrap_or(true))
     }
 
     /// Device and inode of the database file.
@@ -55,6 +65,23 @@ impl Files {
 
 fn look([database, wal, shm]: &[PathBuf; 3]) -> io::Result<[(u64, u64); 3]> {
     Ok([inode(database)?, inode(wal)?, inode(shm)?])
+}
+
+/// Whether a descriptor of this process is for the file of this name, device and inode.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_open(path: &Path, seen: (u64, u64)) -> io::Result<bool> {
+    let mut descriptors = fs::read_dir("/proc/thread-self/fd")?.filter_map(Result::ok);
+    Ok(descriptors.any(|descriptor| {
+        let descriptor = descriptor.path();
+        // By name first: a file on another file system may not answer.
+        fs::read_link(&descriptor).is_ok_and(|name| name.file_name() == path.file_name())
+            && inode(&descriptor).is_ok_and(|found| found == seen)
+    }))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn is_open(_path: &Path, _seen: (u64, u64)) -> io::Result<bool> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 pub(super) fn inode(path: &Path) -> io::Result<(u64, u64)> {

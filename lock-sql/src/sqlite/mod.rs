@@ -6,6 +6,7 @@ pub(crate) mod db_error;
 mod expiry;
 mod file;
 mod observations;
+mod open_files;
 pub(crate) mod rows;
 mod store;
 mod transact;

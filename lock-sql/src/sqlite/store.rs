@@ -10,6 +10,7 @@ use polylock_core::{Error, FencingToken, LeaseState, LockKey, Released, RenewalR
 
 use super::clocks::Clocks;
 use super::connection::SqliteTable;
+use super::open_files;
 use super::write_queue::{MAX_KEYS, Operands, WriteQueue};
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::{Durability, SqliteStatements};
@@ -61,7 +62,7 @@ impl SqliteStore {
         let clocks = Clocks::new(engine.clone())?;
         let local = Arc::<LocalLeases>::default();
         let write_queue = |durability| {
-            Arc::new(WriteQueue {
+            let queue = Arc::new(WriteQueue {
                 place: Arc::clone(&place),
                 engine: engine.clone(),
                 clocks: clocks.clone(),
@@ -72,7 +73,9 @@ impl SqliteStore {
                 made: AtomicU32::new(engine.lease_id().as_bytes()[0].into()),
                 timeout: config.busy_timeout,
                 state: Mutex::default(),
-            })
+            });
+            open_files::enter_queue(&queue);
+            queue
         };
         Ok(Self {
             write_queue: write_queue(Durability::Every),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use polylock_core::LockKey;
 
 use super::connection::FileConnection;
+use super::open_files;
 use super::rows::{StoredRow, TableInfo};
 use super::write_queue::{Batch, Operands, QueuedWrite, WriteQueue, is_busy};
 use crate::error::{SqlCause, SqlFailure};
@@ -31,19 +32,25 @@ impl WriteQueue {
             Ok(()) => *connection = Some(open),
             // No transaction has begun.
             Err(failure) if is_busy(failure) => *connection = Some(open),
-            Err(failure) if matches!(failure.cause, SqlCause::Replaced { .. }) => {
-                self.local.held.end(open.epoch);
-            }
-            Err(_) => {}
+            Err(failure) => self.end_if_replaced(&failure.cause, open.epoch),
         }
         done
+    }
+
+    /// Ends the leases of an epoch if its files are gone.
+    fn end_if_replaced(&self, cause: &SqlCause, epoch: u64) {
+        if matches!(cause, SqlCause::Replaced { .. }) {
+            self.local.held.end(epoch);
+            open_files::close_replaced(&self.place.path);
+        }
     }
 
     async fn open(&self) -> Result<FileConnection, SqlCause> {
         // Before the file is opened: if the file is replaced meanwhile, its leases are lost.
         let epoch = self.local.held.epoch();
         let id = self.engine.lease_id();
-        let mut open = FileConnection::open(&self.place, self.durability, epoch, id).await?;
+        let opened = FileConnection::open(&self.place, self.durability, epoch, id).await;
+        let mut open = opened.inspect_err(|cause| self.end_if_replaced(cause, epoch))?;
         if self.place.is_another(open.files.database()) {
             // It may have been replaced while no client had it open.
             self.local.held.end(epoch);

@@ -245,6 +245,17 @@ impl WriteQueue {
         state.queue = later;
     }
 
+    /// Closes the connection to a database, by device and inode, if it is idle and the files were replaced.
+    pub(super) fn close_replaced(&self, database: (u64, u64)) {
+        let is_replaced = |open: &mut FileConnection| {
+            open.files.database() == database && open.files.check().is_err()
+        };
+        let replaced = self.state.lock().connection.take_if(is_replaced);
+        if let Some(replaced) = replaced {
+            self.local.held.end(replaced.epoch);
+        }
+    }
+
     /// One attempt; abandons a thread that hangs in the kernel, with its connection.
     async fn run(
         &self,

@@ -17,6 +17,8 @@ mod processes;
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 mod server;
 #[cfg(feature = "sqlite")]
+mod shared_memory;
+#[cfg(feature = "sqlite")]
 mod support;
 #[cfg(feature = "sqlite")]
 mod table;
