@@ -1,10 +1,10 @@
 //! The check of a database file: a table over the file system that it is on.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use polylock_core::{HealthCheck, HealthRule, Status};
 
-use crate::sqlite::{Alias, FileSystem};
+use crate::sqlite::{Alias, FileSystem, denied_beside};
 
 /// Checks a file, or the nearest directory above one that does not exist; neither is made.
 pub(crate) fn check_file(path: &Path) -> Vec<HealthCheck> {
@@ -15,6 +15,7 @@ pub(crate) fn check_file(path: &Path) -> Vec<HealthCheck> {
     let found = DatabaseFile {
         file_system: nearest.and_then(FileSystem::of),
         alias: nearest.and_then(|file| Alias::of(file).ok().flatten()),
+        denied: denied_beside(&path),
     };
     HealthRule::check_all(RULES, &found)
 }
@@ -24,6 +25,8 @@ struct DatabaseFile {
     /// `None` if the system does not tell it.
     file_system: Option<FileSystem>,
     alias: Option<Alias>,
+    /// The log or the shared memory, if this user cannot read and write it.
+    denied: Option<PathBuf>,
 }
 
 /// Judges the file system, and the names of the file in it.
@@ -53,9 +56,20 @@ const RULES: &[HealthRule<DatabaseFile>] = &[
     },
     HealthRule {
         id: FILESYSTEM,
+        rule: |found| match (found.file_system, found.alias, &found.denied) {
+            (Some(FileSystem::Network), ..) | (_, Some(_), _) | (.., None) => None,
+            (.., Some(denied)) => {
+                Status::Error.because(format!("this user cannot read and write {denied:?}"))
+            }
+        },
+        impact: "this user gets no locks while another one has the file open",
+        fix: "give the directory the group of the file and the setgid bit (chmod 2770), and the file mode 660",
+    },
+    HealthRule {
+        id: FILESYSTEM,
         rule: |found| match found.file_system {
             Some(FileSystem::Network) => None,
-            _ if found.alias.is_some() => None,
+            _ if found.alias.is_some() || found.denied.is_some() => None,
             Some(FileSystem::Memory) => Status::Warning.because("the file is in memory"),
             Some(FileSystem::Local) => Status::Ok.because("the file system is a local one"),
             None => Status::NotChecked.because("the system does not tell the file system"),
@@ -87,10 +101,31 @@ mod tests {
             (None, None, Status::NotChecked),
             (None, Some(Alias::HardLink), Status::Error),
         ] {
-            let file = DatabaseFile { file_system, alias };
+            let file = DatabaseFile {
+                file_system,
+                alias,
+                denied: None,
+            };
             let found = HealthRule::check_all(RULES, &file);
             let statuses: Vec<_> = found.iter().map(|check| check.status).collect();
             assert_eq!(statuses, [status], "{file_system:?}, {alias:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_beside_the_database_that_this_user_cannot_use_is_a_fault() {
+        for (alias, summary) in [
+            (None, "this user cannot read and write \"/srv/db-shm\""),
+            (Some(Alias::HardLink), "the file has hard links"),
+        ] {
+            let file = DatabaseFile {
+                file_system: Some(FileSystem::Local),
+                alias,
+                denied: Some(PathBuf::from("/srv/db-shm")),
+            };
+            let found = HealthRule::check_all(RULES, &file);
+            let found: Vec<_> = found.iter().map(|it| (it.status, &*it.summary)).collect();
+            assert_eq!(found, [(Status::Error, summary)]);
         }
     }
 }

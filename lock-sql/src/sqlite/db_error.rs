@@ -7,6 +7,7 @@ use std::sync::Arc;
 use polylock_core::ErrorKind;
 use rustix::fs::{Access, access};
 
+use super::file;
 use crate::error::{SqlCause, SqlErrorSource};
 
 /// The result code, whose lowest byte is the kind; see sqlite.org/rescode.html.
@@ -23,7 +24,14 @@ pub(super) fn of(path: &Path, error: sqlx::Error) -> SqlCause {
             let path = path.to_owned();
             return SqlCause::Replaced { path };
         }
-        (_, READONLY) => format!("the database file {path:?} is read-only"),
+        (_, READONLY) => match file::denied_beside(path) {
+            Some(beside) => {
+                format!(
+                    "the database file {path:?} is read-only, as this user cannot write {beside:?}"
+                )
+            }
+            None => format!("the database file {path:?} is read-only"),
+        },
         (_, CORRUPT | NOTADB) => {
             format!("the database file {path:?} is damaged, or something else than a database")
         }
@@ -35,7 +43,17 @@ pub(super) fn of(path: &Path, error: sqlx::Error) -> SqlCause {
             let says = format!("the database file {path:?} is a directory: name a file in it");
             return SqlCause::said(ErrorKind::InvalidConfig, says, source);
         }
-        (_, CANTOPEN | PERM) => return refused(path).unwrap_or_else(|| opening(path, source)),
+        (_, CANTOPEN | PERM) => match refused(path) {
+            Some(refused) => return refused,
+            None => match file::denied_beside(path) {
+                Some(beside) => {
+                    format!(
+                        "the database file {path:?} cannot be opened, as this user cannot open {beside:?}"
+                    )
+                }
+                None => return opening(path, source),
+            },
+        },
         _ => return SqlCause::Refused { source },
     };
     SqlCause::said(ErrorKind::Unavailable, says, source)

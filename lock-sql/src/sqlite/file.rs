@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use polylock_core::ErrorKind;
 use polylock_core::engine::LeaseId;
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use super::db_error;
 use crate::error::SqlCause;
@@ -25,12 +27,8 @@ pub(super) struct Files {
 
 impl Files {
     pub(super) fn of(path: &Path, target: &Path) -> io::Result<Self> {
-        let beside = |suffix: &str| {
-            let mut name = target.as_os_str().to_owned();
-            name.push(suffix);
-            PathBuf::from(name)
-        };
-        let paths = [path.to_owned(), beside("-wal"), beside("-shm")];
+        let [wal, shm] = beside(target);
+        let paths = [path.to_owned(), wal, shm];
         let seen = look(&paths)?;
         Ok(Self { paths, seen })
     }
@@ -61,6 +59,25 @@ impl Files {
     pub(super) fn database(&self) -> (u64, u64) {
         self.seen[0]
     }
+}
+
+/// The log and the shared memory of a database, whose path has no symbolic link.
+fn beside(target: &Path) -> [PathBuf; 2] {
+    ["-wal", "-shm"].map(|suffix| {
+        let mut name = target.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    })
+}
+
+/// The log or the shared memory of a database, if this user cannot read and write it.
+pub(crate) fn denied_beside(path: &Path) -> Option<PathBuf> {
+    let [wal, shm] = beside(&path.canonicalize().ok()?);
+    let is_denied = |file: &PathBuf| {
+        let denied = access(file, Access::READ_OK | Access::WRITE_OK);
+        denied.is_err_and(|errno| errno == Errno::ACCESS)
+    };
+    [wal, shm].into_iter().find(is_denied)
 }
 
 fn look([database, wal, shm]: &[PathBuf; 3]) -> io::Result<[(u64, u64); 3]> {

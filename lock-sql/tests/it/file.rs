@@ -415,6 +415,28 @@ async fn a_full_disk_is_an_error_and_what_was_granted_before_is_stored() {
     assert!(place.open().await.try_lock("job").await.unwrap().is_some());
 }
 
+/// SQLite gives them the mode of the database, and the group of the user who makes them.
+#[tokio::test]
+async fn a_file_beside_the_database_that_this_user_cannot_use_is_named() {
+    for name in ["locks.db-wal", "locks.db-shm"] {
+        for (mode, says) in [(0o000, "cannot be opened"), (0o444, "is read-only")] {
+            let place = Place::new();
+            let locks = place.open().await;
+            let _guard = locks.lock("job").await.unwrap();
+            for name in FILES {
+                set_mode(&place.file(name), 0o666);
+            }
+            set_mode(&place.file(name), mode);
+            set_mode(place.directory.path(), 0o777);
+            let (held, error) = filled(&mut filler(&place));
+            assert_eq!(held, 0);
+            assert!(error.starts_with("Unavailable"), "{name} {mode:o}: {error}");
+            assert!(error.contains(says), "{name} {mode:o}: {error}");
+            assert!(error.contains(name), "{name} {mode:o}: {error}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_file_that_cannot_be_written_or_read_is_an_error() {
     // The mode of the file, the mode of its directory, and the error.
@@ -430,13 +452,7 @@ async fn a_file_that_cannot_be_written_or_read_is_an_error() {
         until("the database is closed", closed).await;
         set_mode(&place.database(), file);
         set_mode(place.directory.path(), directory);
-        let mut fill = Command::new(program("sqlite-filler"));
-        fill.arg(place.database());
-        if rustix::process::geteuid().is_root() {
-            // The user `nobody`, because file modes do not restrict root.
-            fill.uid(65534).gid(65534);
-        }
-        let (held, error) = filled(&mut fill);
+        let (held, error) = filled(&mut filler(&place));
         set_mode(place.directory.path(), 0o755);
         assert_eq!(held, 0);
         assert!(
@@ -445,6 +461,17 @@ async fn a_file_that_cannot_be_written_or_read_is_an_error() {
         );
         assert!(error.contains(says), "{file:o} in {directory:o}: {error}");
     }
+}
+
+/// The filler as a user whom file modes restrict.
+fn filler(place: &Place) -> Command {
+    let mut fill = Command::new(program("sqlite-filler"));
+    fill.arg(place.database());
+    if rustix::process::geteuid().is_root() {
+        // The user `nobody`.
+        fill.uid(65534).gid(65534);
+    }
+    fill
 }
 
 /// The output of the filler: how many locks it held at the end, and the error that ended it.
