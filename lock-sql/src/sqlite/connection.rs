@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use polylock_core::ErrorKind;
 use polylock_core::engine::LeaseId;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
@@ -165,7 +166,23 @@ impl FileConnection {
 
     async fn fetch(&mut self, statement: BoundQuery<'_>) -> Result<Vec<SqliteRow>, SqlCause> {
         let rows = statement.fetch_all(&mut self.raw).await;
-        rows.map_err(|e| db_error::of(&self.place.path, e))
+        match rows.map_err(|e| db_error::of(&self.place.path, e)) {
+            Err(SqlCause::Refused { source }) => Err(self.refused(source).await),
+            rows => rows,
+        }
+    }
+
+    /// What it means that SQLite refuses a statement for the table: without one, the next connection makes it.
+    async fn refused(&mut self, source: SqlErrorSource) -> SqlCause {
+        let exists = sqlx::query(EXISTS).bind(self.table().to_owned());
+        match exists.fetch_optional(&mut self.raw).await {
+            Ok(None) => {
+                let (table, path) = (self.table(), &self.place.path);
+                let says = format!("table {table} of the database file {path:?} was dropped");
+                SqlCause::said(ErrorKind::Unavailable, says, source)
+            }
+            _ => SqlCause::Refused { source },
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -224,6 +225,28 @@ async fn a_table_of_another_application_is_refused() {
         .unwrap();
     let error = Sqlite::connect(config).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
+}
+
+/// The next request makes the table again.
+#[tokio::test]
+async fn a_table_that_is_dropped_while_it_is_used_is_unavailable() {
+    let place = Place::new();
+    let (locks, other) = (place.open().await, place.open().await);
+    let held = locks.lock("job").await.unwrap();
+    let mut waiting = pin!(other.lock_within("job", Duration::from_secs(20)));
+    assert!(polled_once(waiting.as_mut()).await.is_pending());
+    place.run("DROP TABLE polylock_locks").await;
+    let error = waiting.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(!error.is_outcome_unknown(), "{error}");
+    let says = "table polylock_locks of the database file";
+    assert!(error.message().contains(says), "{error}");
+    let error = locks.try_lock("other").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let guard = other.try_lock("job").await.unwrap();
+    assert!(guard.is_some(), "it is in no table");
+    let error = held.renew().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
 }
 
 #[tokio::test]
