@@ -127,13 +127,23 @@ fn ask(
 ) -> ConnectAnswer {
     let stream = match connect(host, port, within) {
         Ok(stream) => stream,
-        Err(error) => return ConnectAnswer::Unreachable(error.to_string()),
+        Err(error) => return refused(&error, certificates.is_some()),
     };
     let reply = match certificates {
         None => srvr(stream),
         Some(certificates) => certificates.dress(host, stream).and_then(srvr),
     };
     read(reply, certificates.is_some())
+}
+
+/// What it means that a connection cannot be made. A server at its limit accepts it and closes it at once.
+fn refused(error: &io::Error, tls: bool) -> ConnectAnswer {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+
+    match error.kind() {
+        BrokenPipe | ConnectionAborted | ConnectionReset => ConnectAnswer::Closed { tls },
+        _ => ConnectAnswer::Unreachable(error.to_string()),
+    }
 }
 
 fn connect(host: &str, port: u16, within: Duration) -> io::Result<TcpStream> {
@@ -242,6 +252,23 @@ mod tests {
             ),
         ] {
             assert_eq!(read(reply, false), answer);
+        }
+    }
+
+    #[test]
+    fn a_server_that_closes_a_connection_at_once_is_there() {
+        for (kind, is_there) in [
+            (io::ErrorKind::BrokenPipe, true),
+            (io::ErrorKind::ConnectionAborted, true),
+            (io::ErrorKind::ConnectionReset, true),
+            (io::ErrorKind::ConnectionRefused, false),
+            (io::ErrorKind::HostUnreachable, false),
+            (io::ErrorKind::TimedOut, false),
+        ] {
+            let answers = ConnectAnswers(vec![("a:1".to_owned(), refused(&kind.into(), false))]);
+            assert_eq!(answers.may_change(), is_there, "{kind}");
+            let says = ZkFailure::from(answers).to_string();
+            assert_eq!(says.contains("maxClientCnxns"), is_there, "{says}");
         }
     }
 
