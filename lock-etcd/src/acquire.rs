@@ -67,6 +67,16 @@ fn mark_unresponsive(request: &AcquireRequest, budget: &TimeBudget) {
     request.mark_unresponsive();
 }
 
+/// No lock is granted for the time being: a server has said why, or none has answered.
+pub(crate) fn mark_failed(request: &AcquireRequest, budget: &TimeBudget, failure: &EtcdFailure) {
+    if failure.is_retryable() && !failure.is_out_of_reach() {
+        budget.mark_free();
+        request.mark_unavailable(&failure.to_string());
+    } else {
+        mark_unresponsive(request, budget);
+    }
+}
+
 impl EtcdAttempt<'_> {
     /// Queues and waits until no predecessor excludes it.
     pub(crate) async fn run(&self) -> Result<Grant, EtcdAttemptError> {
@@ -202,7 +212,7 @@ impl EtcdAttempt<'_> {
 
     /// Moves the key to another lease of etcd before it lists: its own is about to end.
     async fn list_elsewhere(&self, until: Instant) -> Result<ContenderList, EtcdFailure> {
-        let lease = self.store.lease_for(self.request, until).await?;
+        let lease = self.store.lease_for(self.request).await?;
         match self.lease.write(&lease).await? {
             LeaseState::Held => self.store.list(&self.lease.directory, until).await,
             _ => Err(EtcdFailure::LeaseGone),
@@ -298,7 +308,7 @@ impl EtcdAttempt<'_> {
         if matches!(failure, EtcdFailure::LeaseGone) {
             return Err(EtcdAttemptError::Gone);
         }
-        self.mark_unresponsive();
+        mark_failed(self.request, self.budget, &failure);
         let paused = self.store.connection.pause(until, failure).await;
         paused.map_err(|failure| {
             // A full database has answered.

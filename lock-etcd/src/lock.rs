@@ -12,12 +12,13 @@ use polylock_core::{
 use tokio::net::lookup_host;
 use tokio::time::Instant;
 
-use crate::acquire::{EtcdAttempt, EtcdAttemptError, replied};
+use crate::acquire::{EtcdAttempt, EtcdAttemptError, mark_failed, replied};
 use crate::admin::Admin;
 use crate::config::EtcdConfig;
 use crate::error::EtcdFailure;
 use crate::health;
 use crate::lease::{EtcdLease, KnownKey};
+use crate::server_lease::ServerLease;
 use crate::store::EtcdStore;
 
 /// Locks in an etcd cluster.
@@ -205,19 +206,33 @@ async fn acquire(store: &Arc<EtcdStore>, request: &AcquireRequest) -> Result<Loc
     }
 }
 
+/// The lease of etcd for an attempt. Without a key it holds no lock, so the outcome is known without a reply.
+async fn server_lease(
+    store: &EtcdStore,
+    request: &AcquireRequest,
+    budget: &TimeBudget,
+) -> Result<Arc<ServerLease>> {
+    let until = budget.step();
+    loop {
+        match replied(request, budget, until, store.lease_for(request)).await {
+            Some(Ok(lease)) => return Ok(lease),
+            Some(Err(failure)) => {
+                mark_failed(request, budget, &failure);
+                let paused = store.connection.pause(until, failure).await;
+                paused.map_err(EtcdFailure::with_known_outcome)?;
+            }
+            None => return Err(budget.unserved(SILENT)),
+        }
+    }
+}
+
 /// One attempt with an id of its own; `None` if its key ended meanwhile.
 async fn attempt(
     store: &Arc<EtcdStore>,
     request: &AcquireRequest,
     budget: &TimeBudget,
 ) -> Result<Option<LockGuard>> {
-    let until = budget.step();
-    let granted = replied(request, budget, until, store.lease_for(request, until)).await;
-    // A lease without a key holds no lock: the outcome is known without a reply.
-    let server_lease = match granted {
-        Some(granted) => granted.map_err(EtcdFailure::with_known_outcome)?,
-        None => return Err(budget.unserved(SILENT)),
-    };
+    let server_lease = server_lease(store, request, budget).await?;
     let lease = EtcdLease::new(store, request, store.engine.lease_id(), Some(server_lease));
     let armed: Arc<dyn Lease> = Arc::<EtcdLease>::clone(&lease);
     let pending = store.engine.pending(request.key(), armed, request.ttl());

@@ -72,29 +72,15 @@ impl EtcdStore {
         Instant::now() + self.config.timeout
     }
 
-    /// A lease of etcd for an acquisition. Acquisitions with automatic renewal share one for each ttl.
-    /// Others get their own, which the shared renewals do not keep alive.
+    /// A lease of etcd for an acquisition, by one request. Acquisitions with automatic renewal share one for each
+    /// ttl. Others get their own, which the shared renewals do not keep alive.
     pub(crate) async fn lease_for(
         &self,
         request: &AcquireRequest,
-        until: Instant,
     ) -> Result<Arc<ServerLease>, EtcdFailure> {
         match request.renewal() {
-            Renewal::Automatic => self.shared_lease(request.ttl(), until).await,
-            _ => self.private_lease(request.ttl(), until).await,
-        }
-    }
-
-    async fn shared_lease(
-        &self,
-        ttl: Duration,
-        until: Instant,
-    ) -> Result<Arc<ServerLease>, EtcdFailure> {
-        loop {
-            match self.grant_shared(ttl, &self.grants).await {
-                Ok(lease) => return Ok(lease),
-                Err(failure) => self.connection.pause(until, failure).await?,
-            }
+            Renewal::Automatic => self.grant_shared(request.ttl(), &self.grants).await,
+            _ => self.grant(request.ttl()).await,
         }
     }
 

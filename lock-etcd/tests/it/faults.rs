@@ -629,6 +629,26 @@ async fn an_acquisition_that_a_full_database_refuses_has_a_known_outcome() {
     release(kept).await;
 }
 
+/// A waiter whose wait ends in the queue of the process learns what etcd has answered last.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_at_a_full_database_ends_with_its_refusal() {
+    for refused in [is_grant, is_creation] {
+        let place = Place::new().await;
+        let locks = LocalQueue::new(place.counted().await);
+        place.counter().fill(refused);
+        // The first request is executed, and its lock released.
+        let first = locks
+            .acquire(&long("a").with_wait(Wait::AtMost(ms(300))))
+            .await;
+        drop(first);
+        for wait in [300, 2_000, 2_500] {
+            let waits = long("b").with_wait(Wait::AtMost(ms(wait)));
+            let error = assert_error(&locks, &waits, ErrorKind::Unavailable).await;
+            assert!(error.message().contains("takes no writes"), "{error}");
+        }
+    }
+}
+
 /// An acquisition that a full database refuses a lease of etcd repeats that request. A renewal that needs one too
 /// is not kept from its own request by that.
 #[tokio::test(flavor = "multi_thread")]
