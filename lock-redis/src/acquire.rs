@@ -14,8 +14,8 @@ use crate::lease::RedisLease;
 use crate::lock::RedisClient;
 use crate::queue::RedisWaiter;
 use crate::reply::PlainReply;
-use crate::server::{Acquisition, MAX_AGE, RedisHolder};
-use crate::topology::Done;
+use crate::server::{Acquisition, RedisHolder};
+use crate::topology::{Done, MAX_AGE};
 
 /// How an acquisition ends.
 #[derive(Debug)]

@@ -18,6 +18,8 @@ use crate::script::{
 };
 use crate::topology::{Call, CallKind, Done, ReplicaWait, Topology, Unanswered, whole_millis};
 
+pub(crate) use crate::topology::MAX_AGE;
+
 /// The server, or the cluster, that stores the keys.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -422,11 +424,6 @@ impl Server {
 
 /// Length of an id in hexadecimal digits.
 const ID_LEN: usize = 32;
-
-/// How recent the last confirmation of the master must be for a grant, or a lock that is held, so that
-/// frequent acquisitions do not wait for one. Usually less than a failover takes; a forced one can be
-/// faster.
-pub(crate) const MAX_AGE: Duration = Duration::from_secs(1);
 
 pub(crate) fn millis(duration: Duration) -> String {
     whole_millis(duration).to_string()

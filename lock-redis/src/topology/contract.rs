@@ -13,7 +13,6 @@ use super::unanswered::Unanswered;
 use super::wait_batch::WaitBatch;
 use crate::error::RedisFailure;
 use crate::script::Script;
-use crate::server::MAX_AGE;
 
 /// One request to the server that has its keys.
 #[derive(Clone, Copy, Debug)]
@@ -207,6 +206,11 @@ impl dyn Topology {
         Ok(keys.into_iter().collect())
     }
 }
+
+/// How recent the last confirmation of the master must be for a grant, or a lock that is held, so that
+/// frequent acquisitions do not wait for one. Usually less than a failover takes; a forced one can be
+/// faster.
+pub(crate) const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// Connection events. Called on the thread of a connection: never blocks.
 pub(crate) trait ConnectionEvents: fmt::Debug + Send + Sync + 'static {

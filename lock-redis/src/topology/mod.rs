@@ -38,7 +38,7 @@ use self::sentinel::Sentinel;
 use self::standalone::Standalone;
 
 pub(crate) use self::contract::{
-    Call, CallKind, ConnectionEvents, Done, NoEvents, NodeReply, ReplicaWait, Topology,
+    Call, CallKind, ConnectionEvents, Done, MAX_AGE, NoEvents, NodeReply, ReplicaWait, Topology,
 };
 pub(crate) use self::node::RedisNode;
 pub(crate) use self::request::whole_millis;
