@@ -3,8 +3,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::time::{Instant, sleep_until};
 
+use super::call::{Call, Done};
 use super::context::ConnectionContext;
-use super::contract::{Call, Done, Topology};
+use super::contract::Topology;
 use super::map::Map;
 use super::node::RedisNode;
 use super::pubsub::PubSub;

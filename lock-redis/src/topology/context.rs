@@ -9,8 +9,8 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Id;
 use tokio::time::Instant;
 
+use super::connection_events::ConnectionEvents;
 use super::connector::Connector;
-use super::contract::ConnectionEvents;
 use crate::config::RedisConfig;
 use crate::error::{RedisFailure, Refusal};
 

@@ -1,7 +1,9 @@
 //! The connections: they run scripts on the server of a key, and receive its messages.
 
+mod call;
 mod cluster;
 mod connection;
+mod connection_events;
 mod connector;
 mod context;
 mod contract;
@@ -37,9 +39,9 @@ use self::context::ConnectionContext;
 use self::sentinel::Sentinel;
 use self::standalone::Standalone;
 
-pub(crate) use self::contract::{
-    Call, CallKind, ConnectionEvents, Done, MAX_AGE, NoEvents, NodeReply, ReplicaWait, Topology,
-};
+pub(crate) use self::call::{Call, CallKind, Done, NodeReply, ReplicaWait};
+pub(crate) use self::connection_events::{ConnectionEvents, NoEvents};
+pub(crate) use self::contract::{MAX_AGE, Topology};
 pub(crate) use self::node::RedisNode;
 pub(crate) use self::request::whole_millis;
 pub(crate) use self::unanswered::Unanswered;

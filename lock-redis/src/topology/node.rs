@@ -9,10 +9,10 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::call::{Call, CallKind, Done, NodeReply};
 use super::connection::RedisConnection;
 use super::connector::{Connector, require_master};
 use super::context::ConnectionContext;
-use super::contract::{Call, CallKind, Done, NodeReply};
 use super::request;
 use crate::error::{RedisCause, RedisFailure, Refusal};
 

@@ -162,7 +162,7 @@ mod tests {
 
     use polylock_core::engine::Engine;
 
-    use super::super::contract::NoEvents;
+    use super::super::connection_events::NoEvents;
     use super::*;
     use crate::config::RedisConfig;
     use crate::error::RedisCause;

@@ -7,9 +7,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::call::{Call, Done};
 use super::connector::Connectors;
 use super::context::ConnectionContext;
-use super::contract::{Call, Done, Topology};
+use super::contract::Topology;
 use super::known_sentinels::KnownSentinels;
 use super::node::RedisNode;
 use super::on_demand::OnDemand;
@@ -351,7 +352,7 @@ mod tests {
     use lock_testkit::servers::{RedisOptions, RedisSentinels, RedisServer};
     use polylock_core::engine::Engine;
 
-    use super::super::contract::{ConnectionEvents, NoEvents};
+    use super::super::connection_events::{ConnectionEvents, NoEvents};
     use super::super::tests::{config, refused_with};
     use super::*;
     use crate::error::Refusal;

@@ -3,9 +3,10 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
+use super::call::{Call, Done};
 use super::connector::Connectors;
 use super::context::ConnectionContext;
-use super::contract::{Call, Done, Topology};
+use super::contract::Topology;
 use super::node::RedisNode;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::RedisFailure;
@@ -91,7 +92,7 @@ mod tests {
     use lock_testkit::servers::{RedisOptions, RedisServer};
     use polylock_core::engine::Engine;
 
-    use super::super::contract::NoEvents;
+    use super::super::connection_events::NoEvents;
     use super::super::tests::{Told, config, refused_with};
     use super::*;
     use crate::error::Refusal;

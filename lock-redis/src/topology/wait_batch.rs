@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
+use super::call::ReplicaWait;
 use super::connection::RedisConnection;
-use super::contract::ReplicaWait;
 use super::request;
 use crate::error::{RedisCause, RedisFailure};
 use crate::locked;
