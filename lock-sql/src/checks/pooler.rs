@@ -8,7 +8,6 @@ use tokio::time::timeout;
 
 use crate::config::{POOLED_ADVISORY, SqlMode};
 use crate::error::{SqlCause, SqlFailure};
-use crate::lock::{refusal, within};
 use crate::wire::{ConnectTarget, DbError, ServerConnection, Sql};
 
 /// Tests for a pooler in front of PostgreSQL, unless the configuration declares one.
@@ -55,9 +54,9 @@ pub(super) async fn check_health(
 async fn look(target: &Arc<ConnectTarget>) -> Result<Path, SqlFailure> {
     let probed = async {
         let probed = probe(target).await;
-        probed.map_err(|db_error| refusal(db_error, target))
+        probed.map_err(|db_error| target.refusal(db_error))
     };
-    within(target, probed).await
+    target.within(probed).await
 }
 
 fn finding(path: Path, mode: SqlMode) -> HealthCheck {

@@ -7,7 +7,6 @@ use polylock_core::{HealthCheck, RuleOutcome, Status};
 use super::{mysql, pooler, postgres};
 use crate::config::{ServerKind, SqlMode};
 use crate::error::{SqlCause, SqlFailure};
-use crate::lock::{open, within};
 use crate::wire::{ConnectTarget, QueryResult, ServerConnection, Sql, SqlValue};
 
 /// Checks a server and warns of faults; refuses one that cannot keep locks and, with strict checks,
@@ -34,8 +33,8 @@ pub(crate) async fn check_health(
 ) -> Result<Vec<HealthCheck>, SqlFailure> {
     let mut found = Vec::new();
     found.extend(pooler::check_health(target).await?);
-    let mut connection = open(target).await?;
-    found.extend(within(target, check_server(&mut connection)).await?);
+    let mut connection = ServerConnection::open_first(target).await?;
+    found.extend(target.within(check_server(&mut connection)).await?);
     Ok(found)
 }
 

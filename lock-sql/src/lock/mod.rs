@@ -11,5 +11,3 @@ mod start;
 pub use self::server::SqlLock;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::Sqlite;
-#[cfg(feature = "_server")]
-pub(crate) use self::start::{open, refusal, within};

@@ -9,7 +9,6 @@ use crate::config::{ServerKind, SqlConfig};
 use crate::dialect::sequence;
 use crate::dialect::table::{self, LAYOUT, TableTexts};
 use crate::error::{SqlCause, SqlFailure, foreign, lacks};
-use crate::lock::{open, within};
 use crate::wire::{ConnectTarget, DbError, ErrorClass, ServerConnection, Sql};
 
 pub(super) fn texts(config: &SqlConfig) -> TableTexts {
@@ -28,14 +27,14 @@ pub(super) async fn apply(
     config.creates_table = true;
     let applied = engine.run(async move {
         let target = Arc::new(ConnectTarget::of(config)?);
-        let mut connection = open(&target).await?;
+        let mut connection = ServerConnection::open_first(&target).await?;
         let ensured = async {
             match ensure(&mut connection).await? {
                 Applied::Found => ensure_sequence(&mut connection).await,
                 applied => Ok(applied),
             }
         };
-        Ok(within(&target, ensured).await?)
+        Ok(target.within(ensured).await?)
     });
     applied.await
 }

@@ -29,14 +29,16 @@ use crate::dialect::mysql::tokens;
 use crate::dialect::{self, sequence};
 use crate::error::SqlFailure;
 use crate::table::{TOKENS_AT_ONCE, TokenRange};
-use crate::wire::{ConnectTarget, ErrorClass, Flavor, QueryResult, Sql, SqlValue};
+use crate::wire::{
+    ConnectTarget, ErrorClass, Flavor, QueryResult, ServerConnection, Sql, SqlValue,
+};
 
 async fn open(url: &str) -> SqlSessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
     let target = Arc::new(ConnectTarget::of(config).unwrap());
     let flavor = [Flavor::MariaDb, Flavor::MySql][usize::from(MariaDbServer::is_mysql())];
     target.reported_flavor.get_or_init(|| flavor);
-    let mut connection = crate::lock::open(&target).await.unwrap();
+    let mut connection = ServerConnection::open_first(&target).await.unwrap();
     crate::schema::ensure(&mut connection).await.unwrap();
     SqlSessions::new(&Engine::of_this_process("test"), &target)
 }
@@ -192,7 +194,9 @@ async fn a_connection_that_a_proxy_has_moved_is_granted_no_lock() {
     ] {
         let here = open(&format!("{}?mode={mode}", server.database())).await;
         let mut actor = actor::connect(&here.pool).await.unwrap();
-        let mut moved = crate::lock::open(&here.context.target).await.unwrap();
+        let mut moved = ServerConnection::open_first(&here.context.target)
+            .await
+            .unwrap();
         let number = Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)");
         let number = moved.run(&number, &[]).await.unwrap().int(0).unwrap();
         assert_ne!(number, actor.number);
@@ -218,7 +222,9 @@ async fn a_probe_finds_that_a_proxy_has_moved_the_connection() {
         let mut actor = actor::connect(&here.pool).await.unwrap();
         actor.probe().await;
         assert!(!actor.is_over, "it is the session that was opened");
-        let mut moved = crate::lock::open(&here.context.target).await.unwrap();
+        let mut moved = ServerConnection::open_first(&here.context.target)
+            .await
+            .unwrap();
         let number = Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)");
         let number = moved.run(&number, &[]).await.unwrap().int(0).unwrap();
         if has_same_number {

@@ -10,6 +10,7 @@ use super::sql::Sql;
 use super::target::ConnectTarget;
 use super::value::{QueryResult, SqlValue};
 use super::{DbError, ErrorClass};
+use crate::error::SqlFailure;
 
 /// A connection to a server.
 ///
@@ -40,6 +41,15 @@ impl ServerConnection {
             place,
             target: Arc::clone(target),
         })
+    }
+
+    /// Opens a connection for the start, before any other.
+    pub(crate) async fn open_first(target: &Arc<ConnectTarget>) -> Result<Self, SqlFailure> {
+        let opened = async {
+            let opened = Self::open(target).await;
+            opened.map_err(|db_error| target.refusal(db_error))
+        };
+        target.within(opened).await
     }
 
     /// Prepares the connection for single statements: the server-side limit is the timeout of the

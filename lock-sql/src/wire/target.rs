@@ -4,12 +4,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use polylock_core::engine::Engine;
-use polylock_core::{Fencing, TlsFiles};
+use polylock_core::{ErrorKind, Fencing, TlsFiles};
 use sqlx::ConnectOptions as _;
 #[cfg(feature = "mysql")]
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use tokio::time::timeout;
 
 use super::driver::{DriverOptions, ReservedPool};
 use super::{DbError, ErrorClass};
@@ -114,6 +115,46 @@ impl ConnectTarget {
             server: Some(Arc::clone(&self.address)),
             within,
         }
+    }
+
+    /// Limits a step of the start to the timeout of a statement.
+    pub(crate) async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, SqlFailure>>,
+    ) -> Result<T, SqlFailure> {
+        let limit = self.config.timeout;
+        let done = timeout(limit, work).await;
+        done.unwrap_or_else(|_| Err(self.silent(limit).into()))
+    }
+
+    /// The failure of an attempt to connect, for a user or a database that the server refuses as well.
+    pub(crate) fn refusal(&self, db_error: DbError) -> SqlFailure {
+        let config = &self.config;
+        if db_error.says.is_some() {
+            return SqlFailure::of_opening(db_error);
+        }
+        let (kind, says) = match (db_error.class, config.server) {
+            // MySQL and MariaDB have the same words for a wrong password.
+            (ErrorClass::Denied, ServerKind::MySql) if !config.speaks_tls() => (
+                ErrorKind::Denied,
+                "the server refuses this user, or takes it by TLS only: then write tls=on"
+                    .to_owned(),
+            ),
+            // MySQL does not tell a user that may not use a database whether there is one.
+            (ErrorClass::NoRight, ServerKind::MySql) => (
+                ErrorKind::Denied,
+                format!(
+                    "the database {:?} does not exist, or is not granted to this user",
+                    config.database
+                ),
+            ),
+            (ErrorClass::NoTable, _) => (
+                ErrorKind::InvalidConfig,
+                format!("the database {:?} does not exist", config.database),
+            ),
+            _ => return SqlFailure::of_opening(db_error),
+        };
+        SqlCause::said(kind, says, db_error.source).into()
     }
 
     /// Names the server in the error of an attempt to connect to it.

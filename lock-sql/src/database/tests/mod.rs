@@ -26,7 +26,7 @@ use crate::pool::Pool;
 use crate::store::LeaseStore as _;
 use crate::table::testing::{claim, id};
 use crate::table::{LockRefusal, SqlClaim, TokenRange};
-use crate::wire::{ConnectTarget, QueryResult, Sql};
+use crate::wire::{ConnectTarget, QueryResult, ServerConnection, Sql};
 
 const TTL: Duration = Duration::from_secs(30);
 const ALONE: Mode = Mode::Exclusive;
@@ -77,7 +77,7 @@ impl Client {
         let engine = engine.unwrap_or_else(|| Engine::of_this_process("test"));
         let target = Arc::new(ConnectTarget::of(config).expect("a target"));
         crate::checks::look_for_pooler(&target).await?;
-        let mut connection = crate::lock::open(&target).await?;
+        let mut connection = ServerConnection::open_first(&target).await?;
         crate::schema::ensure(&mut connection).await?;
         Ok(Self {
             store: DatabaseStore::new(&engine, &target),
