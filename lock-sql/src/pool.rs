@@ -27,7 +27,7 @@ pub(crate) struct Pool {
     /// One for each connection; statements queue here.
     permits: Semaphore,
     /// The pool that lends its connections, one statement at a time, if none can be opened here.
-    lender: Option<Arc<Pool>>,
+    lender: Option<Arc<Self>>,
     /// One idle connection stays open while this process holds one of these.
     leases: Option<Arc<LocalLeases>>,
     state: Mutex<PoolState>,
