@@ -2,15 +2,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::{LockEvent, LockInfo};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::LockKey;
 
 /// Watches locks by polling the held locks five times a second. For backends that cannot push.
 ///
 /// Locks held at the first poll are no events. A later poll that fails reports nothing; the next one
-/// may report more.
+/// may report more. A warning is logged when polls have failed for 5 s.
 ///
 /// # Errors
 ///
@@ -67,11 +68,19 @@ where
     events(&mut seen, look().await?);
     let (out, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
+        let mut outage = PollOutage::default();
         while tokio::time::timeout(POLL_INTERVAL, out.closed())
             .await
             .is_err()
         {
-            let Ok(held) = look().await else { continue };
+            let held = match look().await {
+                Ok(held) => held,
+                Err(error) => {
+                    outage.failed(&error);
+                    continue;
+                }
+            };
+            outage.is_over();
             for event in events(&mut seen, held) {
                 if out.send(event).await.is_err() {
                     return;
@@ -81,6 +90,33 @@ where
     });
     Ok(receiver)
 }
+
+/// Polls that have failed one after the other: the watch sees nothing, and its receiver cannot know.
+#[derive(Default)]
+struct PollOutage {
+    since: Option<Instant>,
+    is_logged: bool,
+}
+
+impl PollOutage {
+    /// Logs one warning when this has gone on for some time.
+    fn failed(&mut self, error: &Error) {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if !self.is_logged && since.elapsed() >= MAX_OUTAGE {
+            self.is_logged = true;
+            tracing::warn!(%error, "a watch does not see the locks: its polls fail");
+        }
+    }
+
+    fn is_over(&mut self) {
+        if std::mem::take(self).is_logged {
+            tracing::info!("a watch sees the locks again");
+        }
+    }
+}
+
+/// How long polls may fail before a warning.
+const MAX_OUTAGE: Duration = Duration::from_secs(5);
 
 /// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);

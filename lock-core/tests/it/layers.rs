@@ -1,13 +1,14 @@
 //! `Prefix` and `Observe`.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polylock_core::admin::LockAdmin;
+use polylock_core::admin::{LockAdmin, watch_by_polling};
 use polylock_core::layers::{EventKind, Observe, Prefix};
 use polylock_core::memory::{Fault, Request};
 use polylock_core::prelude::*;
-use polylock_core::{AcquireRequest, LostReason};
+use polylock_core::{AcquireRequest, ErrorKind, LostReason};
 
 use super::server::fake::Fake;
 use super::support::{in_time, memory, on_event, queued, secs, settle, start, try_start};
@@ -119,6 +120,42 @@ async fn of_renewals_that_fail_in_a_row_the_first_alone_is_a_warning() {
     assert_eq!(*failures.lock().unwrap(), [1, 2, 3, 1, 2, 3]);
     assert_eq!(of_level(tracing::Level::WARN), 2, "{levels:?}");
     assert_eq!(of_level(tracing::Level::DEBUG), 4, "{levels:?}");
+}
+
+/// Nothing else tells the user of a watch that it sees nothing.
+#[tokio::test(start_paused = true)]
+async fn a_watch_whose_polls_fail_for_seconds_says_so_once() {
+    let levels = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&levels);
+    let note = move |line: &tracing::Event<'_>| {
+        seen.lock().unwrap().push(*line.metadata().level());
+    };
+    let _log = tracing::subscriber::set_default(OnLine(note));
+    let is_down = Arc::new(AtomicBool::new(false));
+    let down = Arc::clone(&is_down);
+    let events = watch_by_polling(move || {
+        let is_down = down.load(Ordering::SeqCst);
+        async move {
+            match is_down {
+                true => Err(Error::new(ErrorKind::Unavailable, "the server is down")),
+                false => Ok(Vec::new()),
+            }
+        }
+    });
+    let _events = events.await.unwrap();
+    let (warn, info) = (tracing::Level::WARN, tracing::Level::INFO);
+    for (down, seconds, expected) in [
+        (true, 4, &[][..]),
+        (false, 4, &[]),
+        (true, 4, &[]),
+        (true, 60, &[warn]),
+        (false, 1, &[warn, info]),
+        (true, 10, &[warn, info, warn]),
+    ] {
+        is_down.store(down, Ordering::SeqCst);
+        tokio::time::sleep(secs(seconds)).await;
+        assert_eq!(*levels.lock().unwrap(), expected, "{down} for {seconds} s");
+    }
 }
 
 /// A log that panics at the lines of this crate.
