@@ -277,7 +277,7 @@ impl ErrorClass {
     pub(crate) fn says(self) -> &'static str {
         match self {
             Self::Cancelled => {
-                "the server cancelled a statement, an administrator or a limit of the server told it to"
+                "the server cancelled a statement, for an administrator or a statement time-out"
             }
             Self::Conflict => "transactions of others are in the way again and again",
             Self::Denied => "the server refuses this user",

@@ -46,6 +46,28 @@ struct PoolState {
     closes_idle: bool,
 }
 
+impl PoolState {
+    /// Removes the connections that are idle for long, or all; returns when the next one is due. The last one stays
+    /// while it is needed: a renewal of a lease may be further away than the limit, and find no room at the
+    /// server.
+    fn expire(
+        &mut self,
+        now: Instant,
+        is_closed: bool,
+        is_needed: bool,
+    ) -> (Vec<ServerConnection>, Option<Instant>) {
+        let is_over =
+            |(_, since): &mut (ServerConnection, Instant)| is_closed || now >= *since + IDLE;
+        let mut closed: Vec<_> = self.idle.extract_if(.., is_over).collect();
+        if is_needed && self.idle.is_empty() && self.in_use == 0 {
+            self.idle.extend(closed.pop());
+        }
+        let due = |(_, since): &(ServerConnection, Instant)| (*since + IDLE).max(now + RECHECK);
+        let next = self.idle.iter().map(due).min();
+        (closed.into_iter().map(|(raw, _)| raw).collect(), next)
+    }
+}
+
 /// A connection in use. If this is dropped, the connection returns to its pool; in the middle of a statement,
 /// it is closed.
 struct PoolConnection {
@@ -401,25 +423,13 @@ impl ClosesIdle {
     /// Closes expired connections; returns when the next one is due.
     fn close(&mut self) -> Option<Instant> {
         let pool = self.0.upgrade()?;
-        let (closed, next): (Vec<_>, _) = {
+        // A pool of the application that is closed waits for its connections.
+        let is_closed = pool.target.is_closed();
+        let is_held = pool.leases.as_ref().is_some_and(|it| !it.held.is_empty());
+        let is_needed = is_held && !is_closed;
+        let (closed, next) = {
             let mut state = pool.state.lock();
-            let now = Instant::now();
-            // A pool of the application that is closed waits for its connections.
-            let is_closed = pool.target.is_closed();
-            let is_over =
-                |(_, since): &mut (ServerConnection, Instant)| is_closed || now >= *since + IDLE;
-            let mut closed: Vec<_> = state.idle.extract_if(.., is_over).collect();
-            // A renewal of a lease may be further away than the limit, and find no room at the server.
-            let is_needed =
-                !is_closed && pool.leases.as_ref().is_some_and(|it| !it.held.is_empty());
-            if is_needed && state.idle.is_empty() && state.in_use == 0 {
-                state.idle.extend(closed.pop());
-            }
-            let next = state
-                .idle
-                .iter()
-                .map(|(_, since)| (*since + IDLE).max(now + RECHECK))
-                .min();
+            let (closed, next) = state.expire(Instant::now(), is_closed, is_needed);
             state.closes_idle = next.is_some();
             (closed, next)
         };
@@ -461,3 +471,36 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Backoff before a statement is repeated after a conflict.
 const MIN_BACKOFF: Duration = Duration::from_millis(1);
 const MAX_BACKOFF: Duration = Duration::from_millis(50);
+
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+mod tests {
+    use lock_testkit::servers::PostgresServer;
+    use polylock_core::LockUrl;
+
+    use super::*;
+    use crate::config::SqlConfig;
+
+    #[tokio::test]
+    async fn the_last_connection_stays_open_while_it_is_needed() {
+        let url = PostgresServer::shared().database();
+        let url = LockUrl::parse(&url).expect("a URL");
+        let config = SqlConfig::from_url(&url).expect("a configuration");
+        let target = Arc::new(ConnectTarget::of(config).expect("a target"));
+        let engine = Engine::of_this_process("test");
+        let pool = Pool::new(&engine, &target, 2, Duration::from_secs(5));
+        let both = tokio::join!(pool.run(&SLOW, Vec::new()), pool.run(&SLOW, Vec::new()));
+        assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
+        let late = Instant::now() + IDLE;
+        let expire = |now, is_closed, is_needed| {
+            let (closed, next) = pool.state.lock().expire(now, is_closed, is_needed);
+            (closed.len(), next.map(|next| next > now))
+        };
+        assert_eq!(expire(Instant::now(), false, false), (0, Some(true)));
+        assert_eq!(expire(late, false, true), (1, Some(true)));
+        assert_eq!(expire(late, false, true), (0, Some(true)));
+        assert_eq!(expire(late, false, false), (1, None));
+    }
+
+    /// Takes long enough that two of them need two connections.
+    static SLOW: LazyLock<Arc<Sql>> = LazyLock::new(|| Sql::new("SELECT pg_sleep(0.5)"));
+}

@@ -193,6 +193,11 @@ async fn a_server_without_room_costs_no_lease(site: Site) {
         Kind::Postgres => "ALTER ROLE test CONNECTION LIMIT 1",
     })
     .await;
+    // MariaDB does not count connections from before the limit, and has room for one more.
+    let _filler = match site.kind() {
+        Kind::MariaDb => MySqlConnection::connect(&site.plain_url()).await.ok(),
+        Kind::Postgres => None,
+    };
     let connections = site.connections().await;
     let until = Instant::now() + TTL * 3 / 2;
     let others = join_all((0..8).map(async |n| {
