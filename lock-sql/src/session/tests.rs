@@ -1,5 +1,6 @@
 //! Sessions on real servers.
 
+mod mysql_tokens;
 mod records;
 
 use std::sync::Arc;
@@ -32,6 +33,13 @@ use crate::table::{TOKENS_AT_ONCE, TokenRange};
 use crate::wire::{
     ConnectTarget, ErrorClass, Flavor, QueryResult, ServerConnection, Sql, SqlValue,
 };
+
+impl SqlSessions {
+    async fn open_another(&self) -> ServerConnection {
+        let opened = ServerConnection::open_first(&self.context.target).await;
+        opened.unwrap()
+    }
+}
 
 async fn open(url: &str) -> SqlSessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
@@ -194,9 +202,7 @@ async fn a_connection_that_a_proxy_has_moved_is_granted_no_lock() {
     ] {
         let here = open(&format!("{}?mode={mode}", server.database())).await;
         let mut actor = actor::connect(&here.pool).await.unwrap();
-        let mut moved = ServerConnection::open_first(&here.context.target)
-            .await
-            .unwrap();
+        let mut moved = here.open_another().await;
         let number = Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)");
         let number = moved.run(&number, &[]).await.unwrap().int(0).unwrap();
         assert_ne!(number, actor.number);
@@ -222,9 +228,7 @@ async fn a_probe_finds_that_a_proxy_has_moved_the_connection() {
         let mut actor = actor::connect(&here.pool).await.unwrap();
         actor.probe().await;
         assert!(!actor.is_over, "it is the session that was opened");
-        let mut moved = ServerConnection::open_first(&here.context.target)
-            .await
-            .unwrap();
+        let mut moved = here.open_another().await;
         let number = Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)");
         let number = moved.run(&number, &[]).await.unwrap().int(0).unwrap();
         if has_same_number {
@@ -765,39 +769,4 @@ async fn sessions_that_open_do_not_move_the_tokens_ahead_of_the_clock() {
     let before = number(&last).await;
     number(&raise).await;
     assert!(number(&last).await >= before + reserve);
-}
-
-/// A client that opens a session inserts a row with the number of the clock, and must not wait for a holder
-/// that has drawn it. MariaDB has the same storage engine as MySQL.
-#[tokio::test]
-async fn a_row_lock_on_mysql_keeps_no_token_locked() {
-    let url = format!("{}?mode=row", MariaDbServer::shared().database());
-    let here = open(&url).await;
-    let table = "`of_mysql`";
-    let counter = sequence(table);
-    let create = format!(
-        "CREATE TABLE {table} LIKE polylock_locks;
-         INSERT INTO {table} (kind, lock_key) VALUES (2, {{1}});
-         CREATE TABLE {counter} (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY) ENGINE = InnoDB"
-    );
-    let key = LockKey::new("k").unwrap();
-    run(&here, &create, here.context.args(&key)).await;
-    let mut actor = actor::connect(&here.pool).await.unwrap();
-    let SqlSessions { context, .. } = open(&url).await;
-    let mut context = Arc::into_inner(context).expect("no session has it");
-    let sessions = dialect::mysql::session::name_prefix(&context.scope);
-    context.statements = dialect::mysql::session::row(table, &sessions, Flavor::MySql);
-    actor.context = Arc::new(context);
-    let Ok(SessionReply::Granted(grant, _hold)) = take(&mut actor, &here, Wait::Never, None).await
-    else {
-        panic!("it is free");
-    };
-    let token = grant.token.expect("it has one").value();
-    let drawn = actor.ask(|it| &it.draw, &Args::new()).await.unwrap();
-    let block: Vec<_> = drawn.rows.iter().filter(|row| row.len() == 2).collect();
-    let [first, last] = [0, 1].map(|at| block[0][at].int().unwrap());
-    assert_eq!(i64::try_from(token).unwrap() + 1, first);
-    assert_eq!(last - first + 1, i64::try_from(TOKENS_AT_ONCE).unwrap());
-    let insert = format!("INSERT INTO {counter} (id) VALUES ({token}), ({first}), ({last})");
-    run(&here, &insert, Args::new()).await;
 }
