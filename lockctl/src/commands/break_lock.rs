@@ -27,7 +27,9 @@ pub(crate) struct BreakArgs {
 
 pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
-    if !args.yes && !stdin().is_terminal() {
+    // The question goes to standard error.
+    let can_ask = stdin().is_terminal() && stderr().is_terminal();
+    if !args.yes && !can_ask {
         return Err(
             CommandFailure::new(Exit::Usage, "there is no terminal to confirm on")
                 .with_hint("give --yes"),
