@@ -36,7 +36,7 @@ impl Linger {
 
     /// Whether these arguments, without the name of the program, ask for this process.
     pub(crate) fn is_asked_for(mut args: impl Iterator<Item = std::ffi::OsString>) -> bool {
-        args.next().is_some_and(|first| first == ARGUMENT)
+        args.next().is_some_and(|first| first == LINGER)
     }
 
     /// What the process does: it waits for the end of its parent and then for that of the command.
@@ -72,7 +72,7 @@ impl Drop for Linger {
     }
 }
 
-const ARGUMENT: &str = "__linger";
+pub(super) const LINGER: &str = "__linger";
 const IGNORED: [i32; 5] = [
     Signal::HUP.as_raw(),
     Signal::INT.as_raw(),
@@ -99,7 +99,7 @@ mod sys {
             fcntl_setfd(socket, FdFlags::empty())?;
         }
         Command::new("/proc/self/exe")
-            .arg(super::ARGUMENT)
+            .arg(super::LINGER)
             // It has no use for URLs and passwords.
             .env_clear()
             .stdin(Stdio::piped())

@@ -20,6 +20,6 @@ pub(crate) use self::locks::{CommandLocks, ReleasedLocks};
 pub(crate) use self::processes::parent_of;
 pub(crate) use self::rules::{CommandRules, LostAction, Pgid, wants_own_group};
 pub(crate) use self::runner::{ENDED_BEFORE, Runner};
-pub(crate) use self::signals::{NAMES, Signals, name};
+pub(crate) use self::signals::{NAMES, Signals, end_of_process_1, name};
 pub(crate) use self::spawn::Exec;
 pub(crate) use self::supervise::{Ending, Stop};

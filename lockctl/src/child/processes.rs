@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, test_kill_process_group,
-    wait, waitpid,
+    Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, kill_process_group,
+    test_kill_process_group, wait, waitpid,
 };
+
+use super::linger::LINGER;
 
 /// Time between two polls of the processes of a command.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -59,6 +61,7 @@ impl CommandProcesses {
     /// Notes that the command has ended and was waited for. A group keeps its number while it has members.
     pub(super) fn reaped(&mut self) {
         self.command = None;
+        self.group = self.group.filter(|group| is_group_alive(*group));
     }
 
     /// Sends a signal to the group, or to the command alone. Fails if it may not be sent.
@@ -79,19 +82,31 @@ impl CommandProcesses {
     pub(super) fn signal(&self, signal: Signal) -> Result<(), Errno> {
         let sent = self.signal_command(signal);
         for pid in self.outside_the_group() {
-            if Some(pid) != self.command {
+            let is_told = self.group.is_none() && Some(pid) == self.command;
+            if !is_told && !is_linger(pid) {
                 kill_process(pid, signal).ok();
             }
         }
         sent
     }
 
-    /// Asks those to end that the command has left behind, if they did not get the signal that it got.
-    pub(super) fn ask_the_rest(&self) {
-        for pid in self.outside_the_group() {
-            kill_process(pid, Signal::TERM).ok();
-            // One that is stopped by job control would not see the signal.
-            kill_process(pid, Signal::CONT).ok();
+    /// Asks those to end that the command has left behind and that did not get the signal that it got: that of a
+    /// terminal reaches all that is in the foreground. Children of theirs are left to them, as timeout(1) passes
+    /// the signal on. `asked` are those that were asked before.
+    pub(super) fn ask_the_rest(&self, is_of_terminal: bool, asked: &mut Vec<Pid>) {
+        let rest = self.outside_the_group();
+        let is_first = |pid: Pid| {
+            let parent = parent_of(pid.as_raw_nonzero().get()).and_then(Pid::from_raw);
+            parent.is_none_or(|parent| !rest.contains(&parent))
+        };
+        for pid in rest.iter().copied() {
+            let is_told = is_of_terminal && group_of(pid) == Some(getpgrp());
+            if is_first(pid) && !is_told && !is_linger(pid) && !asked.contains(&pid) {
+                asked.push(pid);
+                kill_process(pid, Signal::TERM).ok();
+                // One that is stopped by job control would not see the signal.
+                kill_process(pid, Signal::CONT).ok();
+            }
         }
     }
 
@@ -101,7 +116,7 @@ impl CommandProcesses {
         // Each round can only be outrun by a process that forks faster than it is listed.
         for _ in 0..ROUNDS {
             let mut alive = self.outside_the_group();
-            alive.retain(|pid| !is_dead(*pid));
+            alive.retain(|pid| !is_dead(*pid) && !is_linger(*pid));
             if alive.is_empty() {
                 return;
             }
@@ -113,11 +128,10 @@ impl CommandProcesses {
 
     /// Whether anything of it can still act: zombies cannot.
     pub(super) fn is_alive(&self) -> bool {
+        let mut lists = (0..2).map(|_| self.outside_the_group());
+        // A process whose parent ends while a list is made is not on it.
         self.group.is_some_and(is_group_alive)
-            || self
-                .outside_the_group()
-                .into_iter()
-                .any(|pid| !is_dead(pid))
+            || lists.any(|rest| rest.into_iter().any(|pid| !is_dead(pid)))
     }
 
     /// Removes the zombies of orphans, which this process has adopted.
@@ -135,6 +149,12 @@ impl CommandProcesses {
         found.retain(|pid| self.group.is_none() || group_of(*pid) != self.group);
         found
     }
+}
+
+/// Whether it keeps the connection of a nested `lockctl`, and ends when the command of that one is dead.
+fn is_linger(pid: Pid) -> bool {
+    let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    line.split(|byte| *byte == 0).nth(1) == Some(LINGER.as_bytes())
 }
 
 fn is_group_alive(group: Pid) -> bool {

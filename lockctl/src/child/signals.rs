@@ -1,10 +1,10 @@
 //! Signals that `lockctl` gets.
 
 use std::fs;
-use std::future::ready;
+use std::future::{pending, ready};
 use std::task::Poll;
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::output::CommandFailure;
@@ -103,14 +103,25 @@ impl Signals {
         }
     }
 
-    /// Whether a signal that asks the process to end has come already; it counts as seen.
-    pub(super) async fn has_ending(&mut self) -> bool {
+    /// The signal that asks the process to end, if one has come already; it counts as seen.
+    /// Cancel safety: as for [`next`](Signals::next).
+    pub(super) async fn ending_now(&mut self) -> Option<Signal> {
         tokio::select! {
             biased;
-            _ = self.next_that_ends() => true,
-            () = ready(()) => false,
+            signal = self.next_that_ends() => Some(signal),
+            () = ready(()) => None,
         }
     }
+}
+
+/// The signal that asks this process to end, if it is process 1, as in a container: for that one the kernel has
+/// no default action. All others end by it.
+/// Cancel safety: a signal that comes later is ignored.
+pub(crate) async fn end_of_process_1() -> Result<Signal, CommandFailure> {
+    if getpid() != Pid::INIT {
+        return pending().await;
+    }
+    Ok(Signals::catch()?.next_that_ends().await)
 }
 
 fn listen(wanted: Signal) -> Result<Stream, CommandFailure> {

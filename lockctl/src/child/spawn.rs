@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anstream::ColorChoice;
@@ -24,23 +25,29 @@ pub(crate) struct RunningCommand {
     pub(crate) child: Child,
     pub(crate) pid: Pid,
     pub(super) processes: CommandProcesses,
-    /// Whether the processes that it leaves behind are asked to end, because it was.
-    pub(super) asks_rest: bool,
+    /// Whether it was said that it cannot be sent signals.
+    pub(super) is_out_of_reach: AtomicBool,
     ended_at: Option<Instant>,
+    /// Processes that it has left behind and that were asked to end.
+    asked: Vec<Pid>,
 }
 
 impl RunningCommand {
-    /// Waits for the end of the command, and then for so long for that of the processes that it has left behind.
+    /// Waits for the end of the command. If it was asked to end, by a signal of the terminal or another one, the
+    /// processes that it has left behind are asked as well, and have so much more time.
     /// Cancel safety: nothing is lost: the status is kept, and the time goes on.
-    pub(super) async fn ended(&mut self, rest_within: Duration) -> io::Result<ExitStatus> {
+    pub(super) async fn ended(
+        &mut self,
+        rest_within: Duration,
+        is_of_terminal: bool,
+    ) -> io::Result<ExitStatus> {
         let status = self.child.wait().await?;
         self.processes.reaped();
-        if std::mem::take(&mut self.asks_rest) {
-            self.processes.ask_the_rest();
-        }
         let ended_at = *self.ended_at.get_or_insert_with(Instant::now);
         while ended_at.elapsed() < rest_within && self.processes.is_alive() {
+            self.processes.ask_the_rest(is_of_terminal, &mut self.asked);
             sleep(POLL_INTERVAL).await;
+            self.processes.reaped();
         }
         Ok(status)
     }
@@ -82,8 +89,9 @@ pub(crate) fn spawn(
         child,
         pid,
         processes: processes(pid),
-        asks_rest: false,
+        is_out_of_reach: AtomicBool::new(false),
         ended_at: None,
+        asked: Vec::new(),
     })
 }
 

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::ExitStatus;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use polylock::LostReason;
@@ -86,13 +87,13 @@ impl CommandWatch<'_> {
         let max_run = max_run.and_then(|time| Instant::now().checked_add(time));
         let stops = self.rules.on_lost == LostAction::Term;
         let (mut stopping, mut interrupts) = (None::<Stopping>, 0);
-        let (mut is_asked, mut is_stopping) = (false, false);
+        let (mut is_asked, mut is_of_terminal) = (false, true);
         let (mut is_expiring, mut is_lost) = (false, false);
         let status = loop {
             let kill_at = stopping.and_then(|stopping| stopping.kill_at);
             // A command that is asked to end may end before its children, which must not go on without the lock.
             let is_killed = stopping.is_some() && kill_at.is_none();
-            let rest_within = match is_stopping && !is_killed {
+            let rest_within = match is_asked && !is_killed {
                 true => self.rules.kill_after,
                 false => Duration::ZERO,
             };
@@ -100,7 +101,17 @@ impl CommandWatch<'_> {
                 // A command that has ended is not stopped, and a loss that is certain comes before
                 // the warning of one.
                 biased;
-                status = self.running.ended(rest_within) => break status,
+                status = self.running.ended(rest_within, is_of_terminal) => {
+                    if is_asked {
+                        break status;
+                    }
+                    // The command may have died from a signal that this process has not read yet.
+                    let Some(signal) = signals.ending_now().await else {
+                        break status;
+                    };
+                    is_asked = true;
+                    is_of_terminal = self.is_of_terminal(signal);
+                }
                 reason = &mut lost, if !is_lost => {
                     is_lost = true;
                     self.tell_loss(reason);
@@ -134,33 +145,29 @@ impl CommandWatch<'_> {
                         continue;
                     }
                     is_asked = true;
-                    let is_of_terminal = self.is_of_terminal(signal);
-                    // The terminal sends it to all that is in the foreground.
-                    self.running.asks_rest |= !is_of_terminal;
-                    is_stopping |= !is_of_terminal || self.rules.is_service;
+                    is_of_terminal &= self.is_of_terminal(signal);
                     if self.rules.is_service {
                         stopping = stopping.or_else(|| Some(self.stop_asked(signal)));
                     }
                 }
             }
         };
-        let (stop, is_lost) = self.end(&status, stopping, is_lost, is_stopping).await;
+        let (stop, is_lost) = self.end(&status, stopping, is_lost, is_asked).await;
         Ok(Ending {
             status: status?,
             stop,
             is_loss_told: is_lost || matches!(stop, Some(Stop::Expiring | Stop::MaxHold)),
-            // A signal that the command got as well may be seen after its end.
-            is_asked: is_asked || signals.has_ending().await,
+            is_asked,
         })
     }
 
     /// Why the command was stopped, and whether a loss is told.
     async fn end(
-        &self,
+        &mut self,
         status: &io::Result<ExitStatus>,
         stopping: Option<Stopping>,
         is_lost: bool,
-        is_stopping: bool,
+        is_asked: bool,
     ) -> (Option<Stop>, bool) {
         if let Ok(status) = status {
             let fields = json!({ "code": status.code(), "signal": status.signal() });
@@ -175,7 +182,7 @@ impl CommandWatch<'_> {
         if let (LostAction::Term, Some(reason)) = (self.rules.on_lost, reason) {
             stop = Some(Stop::Lost(reason));
         }
-        if stop.is_some() || is_stopping || self.rules.is_service || status.is_err() {
+        if stop.is_some() || is_asked || self.rules.is_service || status.is_err() {
             // What the command started must not go on without the lock either.
             self.kill_the_rest().await;
         }
@@ -285,7 +292,7 @@ impl CommandWatch<'_> {
     }
 
     fn check(&self, sent: Result<(), Errno>) {
-        if sent.is_err() {
+        if sent.is_err() && !self.running.is_out_of_reach.swap(true, Ordering::Relaxed) {
             self.console
                 .warn("the command cannot be sent signals, it runs as another user");
         }
@@ -317,8 +324,8 @@ impl CommandWatch<'_> {
     }
 
     /// Kills what is left of the command, and waits until it is dead.
-    async fn kill_the_rest(&self) {
-        let processes = &self.running.processes;
+    async fn kill_the_rest(&mut self) {
+        let processes = &mut self.running.processes;
         let killing = async {
             loop {
                 processes.kill_the_rest();
@@ -326,6 +333,7 @@ impl CommandWatch<'_> {
                     break;
                 }
                 sleep(POLL_INTERVAL).await;
+                processes.reaped();
             }
         };
         if timeout(KILL_TIMEOUT, killing).await.is_err() {

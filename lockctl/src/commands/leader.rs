@@ -8,7 +8,7 @@ use polylock::coordination::{Election, Leader};
 use serde_json::{Value, json};
 
 use super::app::{App, key};
-use crate::child::Signals;
+use crate::child::end_of_process_1;
 use crate::exit::Exit;
 use crate::output::{
     CommandFailure, Escaped, address_text, clock, follow, leader_json, leader_rows, rows_page,
@@ -52,9 +52,8 @@ async fn watch(app: &App, election: &Election) -> Result<Exit, CommandFailure> {
         let text = || format!("{} {}\n", clock(now), sentence(leader.as_ref()));
         Some(app.line(&event, text))
     };
-    let mut signals = Signals::catch()?;
     tokio::select! {
-        signal = signals.next_that_ends() => Ok(Exit::Signaled(signal.as_raw())),
+        signal = end_of_process_1() => Ok(Exit::Signaled(signal?.as_raw())),
         followed = follow(changes) => followed.map(|_| Exit::Success),
     }
 }

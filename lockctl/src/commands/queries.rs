@@ -9,7 +9,7 @@ use polylock::{ErrorKind, LockKey};
 use serde_json::{Value, json};
 
 use super::app::{App, admin, key, refuse_url};
-use crate::child::Signals;
+use crate::child::end_of_process_1;
 use crate::exit::Exit;
 use crate::output::{
     CommandFailure, Escaped, Rows, address_text, clock, escaped, follow, holder_refusing,
@@ -129,9 +129,8 @@ pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, Command
             return Some(app.line(&event_json(&event), || event_line(&event)));
         }
     };
-    let mut signals = Signals::catch()?;
     let followed = tokio::select! {
-        signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
+        signal = end_of_process_1() => return Ok(Exit::Signaled(signal?.as_raw())),
         followed = follow(changes) => followed?,
     };
     match followed {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::fixture::{
     LOCKCTL, Place, Process, UNTIL_GO, assert_dead, children, full_pipe, is_alive, pid_of, state,
@@ -262,6 +262,26 @@ fn a_lock_is_held_until_all_have_ended_that_were_asked_to() {
         assert!(place.file("done").exists(), "released before: {what}");
         assert!(!place.is_held("k"), "not released: {what}");
     }
+}
+
+/// As when systemd stops a unit: the command may be dead before lockctl has read its own signal.
+#[test]
+fn a_lock_is_held_until_all_have_ended_that_got_a_signal_together() {
+    let place = Place::new();
+    let job = "trap 'sleep 1; touch done; exit' TERM; touch ready; while :; do sleep 0.05; done";
+    let mut process = place.hold("k", &format!("sh -c \"{job}\"; true"));
+    place.until_there("ready");
+    process.signal(Signal::STOP);
+    kill_process_group(place.pid(), Signal::TERM).expect("it is there");
+    until("the command is dead", || !is_alive(place.pid()));
+    process.signal(Signal::TERM);
+    process.signal(Signal::CONT);
+    process.expect(143);
+    assert!(
+        place.file("done").exists(),
+        "released before the job has ended"
+    );
+    assert!(!place.is_held("k"), "not released");
 }
 
 #[test]
