@@ -191,8 +191,7 @@ impl RedisClient {
 }
 
 /// Whether an error of this kind with a known outcome comes before the first write of a request. A key of another
-/// program, for example, may end a script halfway.
+/// program and a command that the user may not run can end a script halfway.
 fn comes_before_writes(kind: ErrorKind) -> bool {
-    use ErrorKind::{Contended, Denied, Unavailable};
-    matches!(kind, Contended | Denied | Unavailable)
+    matches!(kind, ErrorKind::Contended | ErrorKind::Unavailable)
 }
