@@ -61,8 +61,10 @@ async fn a_contended_acquisition_and_its_release_cost_eight_commands() {
         ("xdel", 1),
         ("xrange", 1),
     ];
-    rounds.sort_by_key(total);
-    assert_eq!(rounds[rounds.len() / 2], counts(expected), "the median");
+    let expected = counts(expected);
+    // On a busy machine, a waiter may send a heartbeat before it is served.
+    let as_expected = rounds.iter().filter(|round| **round == expected);
+    assert!(as_expected.count() >= rounds.len() / 4, "{rounds:?}");
     place
         .assert_nothing_left(&[&clients[0], &clients[1]], "a")
         .await;

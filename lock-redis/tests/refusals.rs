@@ -13,9 +13,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::health::try_check;
 use crate::support::{
-    Place, SOON, TTL, acquire, assert_error, attempt, follow, granted, info, is_kind, key, look,
-    ms, of, open, pass, release, renewed, request, stays_held, take, take_long, until, waiting,
-    within,
+    LONG_TTL, Place, SOON, TTL, acquire, assert_error, attempt, follow, granted, info, is_kind,
+    key, look, ms, of, open, pass, release, renewed, request, stays_held, take, take_long, until,
+    waiting, within,
 };
 
 /// The error of one attempt.
@@ -114,7 +114,8 @@ async fn a_command_that_is_renamed_is_denied_without_the_id_of_the_lease() {
     };
     let server = renamed("EVALSHA");
     let locks = open(of(&server)).await;
-    let error = refused(&locks).await;
+    let long = attempt("a").with_ttl(LONG_TTL);
+    let error = locks.acquire(&long).await.expect_err("it is refused");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     let text = chain(&error);
     assert!(text.contains("unknown command 'EVALSHA'"), "{text}");

@@ -77,9 +77,9 @@ impl dyn Topology {
     }
 
     /// All keys of all masters that match a pattern, without duplicates. Keys that are created, deleted or moved
-    /// to another master meanwhile may be included or missing. A master that has lost its slots finds nothing
-    /// and does not say so: the masters are found out anew before. Waits at most `within` for the confirmation of each master:
-    /// the successor of a former one may have other keys.
+    /// to another master meanwhile may be included or missing. Reads anew which masters there are, as one without
+    /// slots finds nothing and reports no error. Waits at most `within` for the confirmation of each master: the
+    /// successor of a former one may have other keys.
     pub(crate) async fn scan(
         &self,
         pattern: &[u8],

@@ -64,8 +64,14 @@ impl Map {
 
     /// Reads the map anew. Requests use the present one meanwhile, and go on with it if this is dropped or fails.
     pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), RedisFailure> {
+        let known = || locked(&self.known).slots.clone();
+        let before = known();
         let slots = match self.ask_master().await {
             Some(slots) => {
+                // Another request may have read a newer one meanwhile.
+                if before.as_ref().map(Arc::as_ptr) != known().as_ref().map(Arc::as_ptr) {
+                    return Ok(());
+                }
                 let slots = Arc::new(slots);
                 self.adopt(&slots);
                 slots
