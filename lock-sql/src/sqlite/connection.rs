@@ -49,7 +49,7 @@ impl FileConnection {
             .canonicalize()
             .map_err(|e| db_error::opening(path, Arc::new(e)))?;
         file::check_name(path, &target)?;
-        open_files::check(before)?;
+        open_files::check(path, &target, before)?;
         let options = SqliteConnectOptions::new()
             .filename(&target)
             .busy_timeout(BUSY_SLICE)

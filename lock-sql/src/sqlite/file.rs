@@ -17,7 +17,7 @@ use crate::error::SqlCause;
 ///
 /// SQLite continues with its open files when they are replaced. Clients that open the new files see none
 /// of our locks, so each grant checks that the names still refer to the open files.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Files {
     /// The database, as the user named it: a link is followed at every look. Then the log and the shared
     /// memory, beside the file that a link leads to.
@@ -53,6 +53,11 @@ impl Files {
     pub(super) fn are_open(&self) -> bool {
         let mut beside = self.paths.iter().zip(self.seen).skip(1);
         beside.all(|(path, seen)| is_open(path, seen).unwrap_or(true))
+    }
+
+    /// Whether the names of both, which may differ, led to the same files.
+    pub(super) fn are_same(&self, other: &Self) -> bool {
+        self.seen == other.seen
     }
 
     /// Device and inode of the database file.

@@ -18,10 +18,19 @@ static OPEN: Mutex<Vec<Weak<Files>>> = Mutex::new(Vec::new());
 static QUEUES: Mutex<Vec<Weak<WriteQueue>>> = Mutex::new(Vec::new());
 
 /// Refuses to open a database, by device and inode, whose files were replaced since the process opened them.
-pub(super) fn check(database: (u64, u64)) -> Result<(), SqlCause> {
-    let open: Vec<_> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
-    let mut others = open.iter().filter(|other| other.database() == database);
-    others.try_for_each(|other| other.check())
+/// Other connections may have opened it by another path.
+pub(super) fn check(path: &Path, target: &Path, database: (u64, u64)) -> Result<(), SqlCause> {
+    let mut open: Vec<_> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
+    open.retain(|other| other.database() == database);
+    if open.is_empty() {
+        return Ok(());
+    }
+    match Files::of(path, target) {
+        Ok(files) if open.iter().all(|other| other.are_same(&files)) => Ok(()),
+        _ => Err(SqlCause::Replaced {
+            path: path.to_owned(),
+        }),
+    }
 }
 
 /// Enters the files of a new connection, unless the process has others of the same database open.
@@ -33,7 +42,7 @@ pub(super) fn enter(files: Files) -> Result<Arc<Files>, SqlCause> {
     let mut open = OPEN.lock();
     open.retain(|other| other.strong_count() > 0);
     let mut others = open.iter().filter_map(Weak::upgrade);
-    if others.any(|other| other.database() == files.database() && *other != files) {
+    if others.any(|other| other.database() == files.database() && !other.are_same(&files)) {
         return Err(files.replaced());
     }
     let files = Arc::new(files);

@@ -247,9 +247,17 @@ impl WriteQueue {
 
     /// Closes the connection to a database, by device and inode, if it is idle and the files were replaced.
     pub(super) fn close_replaced(&self, database: (u64, u64)) {
-        let is_replaced = |open: &mut FileConnection| {
-            open.files.database() == database && open.files.check().is_err()
+        let files = {
+            let state = self.state.lock();
+            state
+                .connection
+                .as_ref()
+                .map(|open| Arc::clone(&open.files))
         };
+        // Without the mutex: a disk may hang.
+        let files = files.filter(|files| files.database() == database && files.check().is_err());
+        let Some(files) = files else { return };
+        let is_replaced = |open: &mut FileConnection| Arc::ptr_eq(&open.files, &files);
         let replaced = self.state.lock().connection.take_if(is_replaced);
         if let Some(replaced) = replaced {
             self.local.held.end(replaced.epoch);
