@@ -41,7 +41,7 @@ pub(crate) enum ErrorClass {
     Untrusted,
     /// The prepared statement is on another server connection: a pooler is in the path.
     Unprepared,
-    /// The table has other columns, or others of their types.
+    /// The table has other columns or column types.
     WrongTable,
     Other,
 }

@@ -26,7 +26,9 @@ pub(crate) enum SqlCause {
     Config(String),
 
     /// No reply that another client holds the lock.
-    #[error("the server gave up to wait for the lock, it was told to or has no memory")]
+    #[error(
+        "the server gave up waiting for the lock: the statement was cancelled, or there is no memory"
+    )]
     Interrupted,
 
     /// What a server answers to a statement.
@@ -241,16 +243,17 @@ impl SqlFailure {
             || matches!(class, Some(ErrorClass::Cancelled | ErrorClass::LockTimeout))
     }
 
-    /// Whether one that has seen the lock held goes on waiting for it: the server is away, or has ended one of
+    /// Whether a waiter that has seen the lock held keeps waiting: the server is away, or has ended one of
     /// its statements.
     pub(crate) fn is_outlasted(&self) -> bool {
         self.is_outage() || self.ends_wait()
     }
 
-    /// Whether the server has replied, by an error.
-    pub(crate) fn is_reply(&self) -> bool {
+    /// Whether a connection was refused by a reply of the server, or by a pool without a free place.
+    pub(crate) fn is_for_want_of_room(&self) -> bool {
+        use sqlx::Error::{Database, PoolTimedOut};
         match &self.cause {
-            SqlCause::Sql(db_error) => matches!(*db_error.source, sqlx::Error::Database(_)),
+            SqlCause::Sql(db_error) => matches!(*db_error.source, Database(_) | PoolTimedOut),
             _ => false,
         }
     }

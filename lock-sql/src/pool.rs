@@ -295,8 +295,9 @@ impl Pool {
                     raw: Some(opened),
                 });
             }
-            // One that did not reply is not there, and its connections may not be either.
-            Err(failure) if !failure.is_reply() => return Err(failure),
+            // A server that did not reply is not there, and its connections may not be either. A pool of the
+            // application has no further place while connections are lent.
+            Err(failure) if !failure.is_for_want_of_room() => return Err(failure),
             Err(failure) => failure,
         };
         let lender = self.lender.as_ref().unwrap_or(self);
@@ -463,7 +464,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(1);
 const EARLY: Duration = Duration::from_millis(100);
 
 /// How long a connection that is needed stays before it is asked again whether it is.
-const RECHECK: Duration = Duration::from_secs(1);
+const RECHECK: Duration = Duration::from_secs(10);
 
 /// A connection that is idle for this long is closed.
 const IDLE: Duration = Duration::from_secs(60);

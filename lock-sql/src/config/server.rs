@@ -355,7 +355,7 @@ impl SqlConfig {
     /// Rows are reused, so this limits the table size if keys are never used again. A client purges a
     /// few rows for each row that it adds, and for each record that it writes. In [`SqlMode::Row`] and
     /// in transactions the time counts from the creation of the row, or on PostgreSQL from the last
-    /// transaction, and is at least a second; locked rows stay. In [`SqlMode::Lease`] rows stay up to
+    /// transaction, and is at least a second and one hour at most; locked rows stay. In [`SqlMode::Lease`] rows stay up to
     /// five minutes longer, or until about 80 rows more have been added if that takes longer. Fencing
     /// tokens keep increasing after their row is deleted. The rows of a
     /// [`Fence`](crate::transaction::Fence) are never deleted.

@@ -86,7 +86,7 @@ sessions!(the_next_holder_waits_until_the_last_one_is_out);
 async fn a_clock_that_is_set_back_hides_no_holder(mode: Mode) {
     let options = MariaDbOptions::new().with_durability(true).with_clock();
     let server = Arc::new(MariaDbServer::start(options));
-    let site = Site::mariadb(&server, mode).with_session_timeout(TIMEOUT * 2);
+    let site = Site::mariadb(&server, mode).with_session_timeout(TIMEOUT * 3);
     let proxy = site.proxy();
     let (_locks, guard) = unreachable_holder(&site, &proxy).await;
     let sessions = format!("SELECT HEX(lock_key) FROM {} WHERE kind = 6", site.table);
@@ -106,7 +106,7 @@ async fn a_clock_that_is_set_back_hides_no_holder(mode: Mode) {
     }
     site.restart().await;
     let restarted = Instant::now();
-    let long = request("job").with_wait(Wait::AtMost(TIMEOUT * 4));
+    let long = request("job").with_wait(Wait::AtMost(TIMEOUT * 5));
     let second = site.open().await.acquire(&long).await;
     let second = second.expect("it is granted");
     assert_alone(&guard, &second, restarted).await;
