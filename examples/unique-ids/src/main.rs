@@ -141,7 +141,7 @@ async fn draw_number(locks: &dyn DistributedLock) -> Result<(u64, LockGuard)> {
     None.context("all numbers are taken")
 }
 
-/// Midnight of 1 January 2025; 22 bits fewer than `u64` last for 68 years from it.
+/// Midnight of 1 January 2025. The 32 bits above the counter last for 136 years from it, in an `i64` for 68.
 const EPOCH: u64 = 1_735_689_600;
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 //! $ cargo run -p zookeeper-schemes
 //! ```
 //!
-//! It starts a private ZooKeeper. A holder crashes. Then twenty clients with a session each wait while another one holds the
-//! lock, then hold it one after the other; the server counts how many watches the releases trigger.
+//! It starts a private ZooKeeper. The session of a holder ends. Then twenty clients with a session each wait
+//! while another one holds the lock, then hold it one after the other; the server counts how many watches the
+//! releases trigger.
 //!
 //! | scheme | what happens |
 //! |---|---|
@@ -60,7 +61,7 @@ async fn connect(server: &ZooKeeperServer) -> Result<Client> {
     Ok(connector.connect(&server.address()).await?)
 }
 
-/// A holder creates a persistent node and crashes. A second node, which is ephemeral, shows when its session has
+/// A holder creates a persistent node, and its session ends. A second node, which is ephemeral, shows when its session has
 /// ended.
 async fn dead_holder_blocks(server: &ZooKeeperServer, waiter: &Client) -> Result<()> {
     let holder = connect(server).await?;
