@@ -147,3 +147,19 @@ async fn a_connection_of_the_application_to_replaced_files_keeps_locks_out_of_th
 
 const LONG: Duration = Duration::from_secs(600);
 const SOON: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn a_file_that_is_opened_by_two_paths_is_one() {
+    let place = Place::new();
+    let link = place.file("link.db");
+    let locks = place.open().await;
+    std::os::unix::fs::symlink(place.database(), &link).expect("a link");
+    let guard = held(&locks).await;
+    let other = Sqlite::open(&link).await.expect("it is the same file");
+    guard.renew().await.expect("it is held");
+    assert!(other.try_lock("job").await.expect("an answer").is_none());
+    guard.release().await.expect("it is released");
+    let guard = held(&other).await;
+    assert!(locks.try_lock("job").await.expect("an answer").is_none());
+    guard.renew().await.expect("it is held");
+}
