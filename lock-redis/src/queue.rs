@@ -16,8 +16,8 @@ use crate::lease::RedisLease;
 use crate::lock::RedisClient;
 use crate::notifications::{GrantReceiver, Notification};
 use crate::reply::{AcquireReply, PlainReply};
-use crate::server::{HEARTBEAT_TIMEOUT, MAX_AGE, QueueEntry, window};
-use crate::topology::Done;
+use crate::server::{HEARTBEAT_TIMEOUT, QueueEntry, window};
+use crate::topology::{Done, MAX_AGE};
 
 /// An acquisition that was not granted at once.
 ///

@@ -16,9 +16,9 @@ use crate::reply::{self, AcquireReply, PlainReply, QueueTicket};
 use crate::script::{
     ACQUIRE, ADOPT, BREAK, DOWNGRADE, INSPECT, RELEASE, RESERVE, Script, WITHDRAW,
 };
-use crate::topology::{Call, CallKind, Done, ReplicaWait, Topology, Unanswered, whole_millis};
-
-pub(crate) use crate::topology::MAX_AGE;
+use crate::topology::{
+    Call, CallKind, Done, MAX_AGE, ReplicaWait, Topology, Unanswered, whole_millis,
+};
 
 /// The server, or the cluster, that stores the keys.
 #[derive(Debug)]

@@ -113,7 +113,8 @@ impl<DB: Driver> ReservedPool for ReservedConnections<DB> {
     ) -> Result<Box<dyn ConnectionSlot>, DbError> {
         let free = match &mut *self.free.lock() {
             None => Err(sqlx::Error::PoolClosed),
-            // There are as many as connections at once, and each returns before the next is opened.
+            // There are as many as connections at once, unless some that were lent are beyond the size of
+            // their pool.
             Some(free) => free.pop().ok_or(sqlx::Error::PoolTimedOut),
         };
         let (permit, opened) = free.map_err(DbError::of_client)?;

@@ -189,7 +189,7 @@ async fn a_server_without_room_costs_no_lease(site: Site) {
     let locks = site.open().await;
     let guard = acquire(&locks, &request("job").with_ttl(TTL)).await;
     site.sql(match site.kind() {
-        Kind::MariaDb => "GRANT USAGE ON *.* TO test@'%' WITH MAX_USER_CONNECTIONS 1",
+        Kind::MariaDb => "ALTER USER test@'%' WITH MAX_USER_CONNECTIONS 1",
         Kind::Postgres => "ALTER ROLE test CONNECTION LIMIT 1",
     })
     .await;
