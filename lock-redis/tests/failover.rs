@@ -118,6 +118,32 @@ async fn a_demoted_server_is_left_for_the_one_that_has_its_name_now() {
     assert_eq!(look(&new, "a").holders, 0);
 }
 
+/// It came back without its data, before its name led to another server.
+#[tokio::test]
+async fn a_replica_that_does_not_know_a_lease_does_not_end_it() {
+    let options = RedisOptions::new().with_config("repl-diskless-sync-delay", "0");
+    let start = || RedisServer::start(options.clone());
+    let (old, new) = (start(), start());
+    follow(&new, &old);
+    until("it follows", || info(&new, "master_link_status") == "up").await;
+    let target = Arc::new(AtomicU16::new(old.port()));
+    let name = name_of(Arc::clone(&target)).await;
+    let locks = open(RedisConfig::new("127.0.0.1", name)).await;
+    let guard = acquire(&locks, &long("a")).await;
+    until("it is replicated", || look(&new, "a").holders == 1).await;
+    new.command(&["REPLICAOF", "NO", "ONE"]);
+    old.command(&["FLUSHALL"]);
+    old.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let error = guard.renew().await.expect_err("it is a replica");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(guard.is_held(), "lost as {:?}", guard.lost().reason());
+    target.store(new.port(), Ordering::SeqCst);
+    let renewed = async || guard.renew().await.is_ok();
+    lock_testkit::locks::until("its name leads to the master", renewed).await;
+    release(guard).await;
+    assert_eq!(look(&new, "a").holders, 0);
+}
+
 /// So many requests of waiters.
 fn requests(count: usize) -> impl Iterator<Item = AcquireRequest> {
     let one = within(request("a").with_ttl(TTL * 3), TIMEOUT * 2);

@@ -13,9 +13,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::health::try_check;
 use crate::support::{
-    LONG_TTL, Place, SOON, TTL, acquire, assert_error, attempt, follow, granted, info, is_kind,
-    key, look, ms, of, open, pass, release, renewed, request, stays_held, take, take_long, until,
-    waiting, within,
+    LONG_TTL, Place, SOON, TTL, acquire, any_id, assert_error, attempt, follow, granted, info,
+    is_kind, key, look, ms, of, open, pass, release, renewed, request, stays_held, take, take_long,
+    until, waiting, within,
 };
 
 /// The error of one attempt.
@@ -462,6 +462,19 @@ async fn a_replica_answers_no_question_about_locks() {
         admin.list("").await.map(drop),
         admin.list("free").await.map(drop),
         admin.watch("").await.map(drop),
+        // Its data may be older than the lease, or than the release of the lock.
+        locks
+            .acquire(&attempt("a").with_mode(Mode::Shared))
+            .await
+            .map(drop),
+        admin
+            .adopt_lease(&key("a"), any_id(), any_id(), SOON)
+            .await
+            .map(drop),
+        admin
+            .renew_lease(&key("free"), any_id(), SOON)
+            .await
+            .map(drop),
     ] {
         assert_unavailable(&error.expect_err("it is a replica"), "name its master");
     }

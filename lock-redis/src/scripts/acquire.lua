@@ -64,6 +64,7 @@ if not first and admits(mode) then
   hold(id, mode, label, ttl, token)
   return token
 elseif alive == '0' then
+  require_master()
   return { 'held', 0 }
 end
 ticket = call('XADD', QUEUE, '*', 'w', ARGV[3])

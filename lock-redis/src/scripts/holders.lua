@@ -25,6 +25,15 @@ local function now()
   return math.floor(micros() / 1000)
 end
 
+-- Fails on a replica, which refuses every write: its data may be old, and does not show what is held. No field has
+-- this name, so that a master does nothing.
+local function require_master()
+  local written = redis.pcall('HDEL', NOTES, '')
+  if type(written) == 'table' and string.find(written['err'], 'READONLY', 1, true) then
+    call('HDEL', NOTES, '')
+  end
+end
+
 -- Keeps NOTES for at least so many milliseconds.
 local function keep_notes(ms)
   if call('PTTL', NOTES) < ms then

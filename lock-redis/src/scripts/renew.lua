@@ -72,8 +72,16 @@ for n = 1, #ARGV / 4 do
       end
     end
   end
-  if held == 0 and notes and type(redis.pcall('HGET', notes, 'b:' .. id)) == 'string' then
-    held = 2
+  if held == 0 and notes then
+    -- The data of a replica may be old, and does not show that a lease is lost. A replica refuses every write; no
+    -- field has this name, so that a master does nothing.
+    local written = redis.pcall('HDEL', notes, '')
+    if type(written) == 'table' and string.find(written['err'], 'READONLY', 1, true) then
+      return redis.error_reply('READONLY this is a replica')
+    end
+    if type(redis.pcall('HGET', notes, 'b:' .. id)) == 'string' then
+      held = 2
+    end
   end
   answers[n] = held
 end
