@@ -57,6 +57,9 @@ impl Refusal {
         if details.contains(UNKNOWN_IN_SCRIPT) {
             return Self::NoCommand;
         }
+        if details.contains(DOWN_IN_SCRIPT) {
+            return Self::ClusterDown;
+        }
         if UPSTREAM.iter().any(|text| details.starts_with(text)) {
             return Self::Upstream;
         }
@@ -156,6 +159,9 @@ fn unknown_command(details: &str) -> Option<&str> {
 /// The same inside a script, without the name.
 const UNKNOWN_IN_SCRIPT: &str = "command called from";
 
+/// The first write of a script in a cluster that is down and answers reads (`cluster-allow-reads-when-down`).
+const DOWN_IN_SCRIPT: &str = "while the cluster is down";
+
 /// The text of an error reply without the arguments of the command, which include the id of a lease. `None` if it
 /// repeats none.
 pub(crate) fn without_arguments(error: &ServerError) -> Option<String> {
@@ -241,6 +247,8 @@ mod tests {
             ("MISCONF Redis is configured to save", Refusal::Misconf, Unavailable),
             ("NOREPLICAS Not enough good replicas", Refusal::NoReplicas, Unavailable),
             ("READONLY You can't write against a replica.", Refusal::ReadOnly, Unavailable),
+            ("ERR Script attempted to execute a write command while the cluster is down and readonly",
+                Refusal::ClusterDown, Unavailable),
             ("WRONGTYPE Operation against a key", Refusal::WrongType, Foreign),
         ];
         let in_script = |line: &str| format!("{line} script: 0c66, on @user_script:1.");

@@ -2,14 +2,15 @@
 
 use lock_testkit::servers::RedisCluster;
 use polylock_core::admin::LockEvent;
-use polylock_core::{Error, ErrorKind, HealthCheck, Status};
+use polylock_core::{Error, ErrorKind, HealthCheck, Mode, Status};
 use polylock_redis::Redis;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, timeout_at};
 
 use crate::health::check_health;
 use crate::support::{
-    SOON, admin, key, ms, of_cluster, open, pass, release, stays_held, take_long,
+    SOON, admin, assert_error, attempt, key, ms, of_cluster, open, pass, release, renewed,
+    stays_held, take_long, until,
 };
 
 /// A name of a lock that this master has.
@@ -71,6 +72,53 @@ async fn a_master_that_is_dead_or_hangs_costs_new_clients_no_lock_of_another() {
     cluster[1].resume();
     cluster[1].kill();
     assert_others_serve(&cluster, 1).await;
+}
+
+/// Its successor may have the lock free.
+#[tokio::test]
+async fn a_lock_held_at_a_cluster_that_is_down_is_unavailable_although_it_answers_reads() {
+    let cluster = RedisCluster::start(3, 0);
+    let name = name_at(&cluster, 0);
+    let locks = open(of_cluster(&cluster)).await;
+    let guard = take_long(&locks, &name).await;
+    for setting in [
+        "cluster-allow-reads-when-down yes",
+        "cluster-node-timeout 500",
+    ] {
+        for node in cluster.iter() {
+            let words: Vec<_> = ["CONFIG", "SET"]
+                .into_iter()
+                .chain(setting.split(' '))
+                .collect();
+            assert!(!node.command(&words).is_error(), "{setting}");
+        }
+    }
+    let is_down = || {
+        let info = cluster[0].command(&["CLUSTER", "INFO"]).text();
+        info.is_some_and(|info| info.contains("cluster_state:fail"))
+    };
+    cluster[1].stop();
+    cluster[2].stop();
+    until("a majority is missing", is_down).await;
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let attempt = attempt(&name).with_mode(mode);
+        let error = assert_error(&locks, &attempt, ErrorKind::Unavailable).await;
+        assert!(
+            error.to_string().contains("cluster that is down"),
+            "{error}"
+        );
+    }
+    let error = guard.renew().await.expect_err("it takes no writes");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    admin(&*locks)
+        .inspect(&key(&name))
+        .await
+        .expect_err("its data may be old");
+    cluster[1].resume();
+    cluster[2].resume();
+    until("they are back", || !is_down()).await;
+    renewed(&guard).await;
+    release(guard).await;
 }
 
 #[tokio::test]

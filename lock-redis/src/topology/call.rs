@@ -36,7 +36,7 @@ pub(crate) enum CallKind<'a> {
     },
     /// Acquires a free exclusive lock and draws its token, by plain commands in one round trip. Returns
     /// the list of their replies; a redirection among them is left to a script. A `SET` that is denied to
-    /// the user, or refused by a replica, is an error.
+    /// the user, or refused by a replica or by a cluster that is down, is an error.
     Take {
         lock: &'a [u8],
         tokens: &'a [u8],

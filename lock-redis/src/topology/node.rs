@@ -154,7 +154,7 @@ impl RedisNode {
                     if failure.is_of_replica()
                         || matches!(
                             failure.refusal(),
-                            Some(Refusal::NoCommand | Refusal::NoPerm)
+                            Some(Refusal::ClusterDown | Refusal::NoCommand | Refusal::NoPerm)
                         )
                     {
                         return Err(failure);
