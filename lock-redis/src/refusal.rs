@@ -60,6 +60,9 @@ impl Refusal {
         if details.contains(DOWN_IN_SCRIPT) {
             return Self::ClusterDown;
         }
+        if details.contains(MOVING_IN_SCRIPT) {
+            return Self::TryAgain;
+        }
         if UPSTREAM.iter().any(|text| details.starts_with(text)) {
             return Self::Upstream;
         }
@@ -85,7 +88,7 @@ impl Refusal {
         let in_script = details.contains("script");
         match self {
             Self::Demoted | Self::Upstream => true,
-            Self::NoCommand | Self::NoPerm => in_script,
+            Self::NoCommand | Self::NoPerm | Self::TryAgain => in_script,
             // It may be of a proxy that has forwarded the request.
             Self::Other => in_script || !IMMEDIATE.iter().any(|text| details.contains(text)),
             _ => false,
@@ -161,6 +164,9 @@ const UNKNOWN_IN_SCRIPT: &str = "command called from";
 
 /// The first write of a script in a cluster that is down and answers reads (`cluster-allow-reads-when-down`).
 const DOWN_IN_SCRIPT: &str = "while the cluster is down";
+
+/// A script has deleted a key of a slot that moves, and uses it again.
+const MOVING_IN_SCRIPT: &str = "attempted to access a non local key";
 
 /// The text of an error reply without the arguments of the command, which include the id of a lease. `None` if it
 /// repeats none.
@@ -263,6 +269,8 @@ mod tests {
             ("ERR The user executing the script can't run this", Refusal::NoPerm, Denied),
             ("ERR ACL failure in script: User u has no", Refusal::NoPerm, Denied),
             ("ERR Unknown Redis command called from script", Refusal::NoCommand, Denied),
+            ("ERR Script attempted to access a non local key in a cluster node", Refusal::TryAgain,
+                Unavailable),
             ("ERR user_script:1: attempt to perform", Refusal::Other, Protocol),
         ];
         check(&later, true, in_script);

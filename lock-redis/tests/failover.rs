@@ -348,6 +348,24 @@ async fn a_slot_between_two_nodes_grants_nothing_twice() {
     assert_eq!(look(&cluster[to], key("a").as_str()).holders, 0);
 }
 
+/// A script deletes the lock, which it would have to look for at the other node from then on.
+#[tokio::test]
+async fn a_release_that_ends_halfway_while_its_slot_moves_is_unavailable() {
+    let (cluster, [locks, other], slot, [from, to]) = to_be_moved().await;
+    let reader = acquire(&locks, &long("a").with_mode(Mode::Shared)).await;
+    let writer = waiting(&other, long("a"));
+    until("it waits", || look(&cluster[from], "a").waiters == 1).await;
+    cluster.begin_move(slot, to);
+    let error = reader.release().await.expect_err("its slot moves");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.is_outcome_unknown(), "{error:?}");
+    for node in [from, to] {
+        let stays = ["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"];
+        assert!(!cluster[node].command(&stays).is_error());
+    }
+    release(granted(writer).await).await;
+}
+
 /// At the end of a move, the source learns of it first.
 #[tokio::test]
 async fn a_slot_whose_nodes_refer_to_each_other_is_waited_for() {
