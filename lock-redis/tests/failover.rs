@@ -289,6 +289,27 @@ async fn a_take_over_that_loses_the_lock_is_noticed_and_the_token_grows() {
     .await;
 }
 
+/// The renewals give up before their requests fail, and there is no subscription that would read the map.
+#[tokio::test]
+async fn renewals_follow_a_lock_from_a_master_that_is_silent() {
+    let cluster = RedisCluster::start(3, 3);
+    let master = cluster.owner_of(cluster.slot_of("a"));
+    let replica = master + 3;
+    let locks = open(of_cluster(&cluster).without_push()).await;
+    let ttl = TTL * 10;
+    let guard = acquire(&locks, &lasting("a", ttl)).await;
+    let known = || cluster[replica].command(&["DBSIZE"]).integer();
+    // The lock and its counter.
+    until("it is replicated", || known() == Some(2)).await;
+    let stopped = Instant::now();
+    cluster[master].stop();
+    cluster.take_over(replica);
+    // Until after the end of a lease that was not renewed.
+    stays_held(&guard, ttl.saturating_sub(stopped.elapsed()) + TTL).await;
+    release(guard).await;
+    assert_eq!(look(&cluster[replica], "a").holders, 0);
+}
+
 /// A cluster with two clients, and the slot of the lock with its node and another one.
 async fn to_be_moved() -> (RedisCluster, [Arc<Redis>; 2], u16, [usize; 2]) {
     let cluster = RedisCluster::start(3, 0);

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep_until};
 
 use super::call::{Call, Done};
+use super::connection::SILENCE_LIMIT;
 use super::context::ConnectionContext;
 use super::contract::Topology;
 use super::map::Map;
@@ -45,6 +46,40 @@ impl Cluster {
         match slots.master(slot) {
             Some(endpoint) => self.map.node(endpoint),
             None => Err(RedisCause::Uncovered { slot }.into()),
+        }
+    }
+}
+
+/// A call whose node has not replied yet.
+///
+/// Its caller may give up before the call fails, as a renewal does each time: without a look at the map, it would
+/// never follow the slot of a silent node to the new master.
+struct WaitingCall<'a> {
+    map: &'a Map,
+    slots: &'a Arc<Slots>,
+    since: Instant,
+    is_over: bool,
+}
+
+impl<'a> WaitingCall<'a> {
+    fn begin(map: &'a Map, slots: &'a Arc<Slots>) -> Self {
+        Self {
+            map,
+            slots,
+            since: Instant::now(),
+            is_over: false,
+        }
+    }
+
+    fn end(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for WaitingCall<'_> {
+    fn drop(&mut self) {
+        if !self.is_over && self.since.elapsed() >= SILENCE_LIMIT {
+            self.map.may_be_outdated(self.slots);
         }
     }
 }
@@ -100,7 +135,12 @@ impl Topology for Cluster {
         let (mut redirections, mut asking) = (0, false);
         loop {
             let outcome = match way {
-                Ok(node) => node.call(call, asking, deadline).await,
+                Ok(node) => {
+                    let waiting = WaitingCall::begin(&self.map, &slots);
+                    let outcome = node.call(call, asking, deadline).await;
+                    waiting.end();
+                    outcome
+                }
                 Err(failure) => Err(failure),
             };
             let mut failure = match outcome {

@@ -266,7 +266,7 @@ struct PendingReply<'a> {
 
 /// After this silence, another connection is tried. Shorter than the 75 ms after which a renewal of the
 /// shortest lease gives up: its retries need a connection that replies.
-const SILENCE_LIMIT: Duration = Duration::from_millis(60);
+pub(super) const SILENCE_LIMIT: Duration = Duration::from_millis(60);
 
 impl<'a> PendingReply<'a> {
     fn begin(

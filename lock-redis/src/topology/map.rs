@@ -29,6 +29,8 @@ pub(super) struct Map {
 struct Known {
     /// The last map, outdated or not.
     slots: Option<Arc<Slots>>,
+    /// When it was read.
+    read: Option<Instant>,
     nodes: HashMap<Endpoint, Arc<RedisNode>>,
     /// The last server that said that the cluster is down: it may be on the wrong side of a partition.
     down: Option<Arc<str>>,
@@ -99,6 +101,15 @@ impl Map {
     /// Queries the nodes again, unless a query is under way.
     pub(super) fn outdated(&self, slots: &Arc<Slots>) {
         self.slots.discard(|now| Arc::ptr_eq(now, slots));
+    }
+
+    /// Queries the nodes again, unless that was done a moment ago: many callers may give up at once, and a server may
+    /// only be slow.
+    pub(super) fn may_be_outdated(&self, slots: &Arc<Slots>) {
+        let read = locked(&self.known).read;
+        if read.is_none_or(|read| read.elapsed() >= MIN_INTERVAL) {
+            self.outdated(slots);
+        }
     }
 
     /// Makes the next query prefer maps without this server, which says that the cluster is down.
@@ -176,6 +187,7 @@ impl Map {
     fn adopt(&self, slots: &Arc<Slots>) {
         let mut known = locked(&self.known);
         let old = known.slots.replace(Arc::clone(slots));
+        known.read = Some(Instant::now());
         let is_gone = |endpoint: &Endpoint, _: &mut _| !slots.masters().contains(endpoint);
         let gone: Vec<_> = known.nodes.extract_if(is_gone).collect();
         drop(known);
@@ -215,6 +227,9 @@ async fn first_map<T: Send>(
     let better = before(Instant::now() + wait_for_better, better).await;
     better.flatten().or(Some(Ok(first)))
 }
+
+/// Min time between two queries because of calls that were given up.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// No node has answered in time.
 pub(super) fn silent(shared: &ConnectionContext) -> RedisFailure {
