@@ -222,6 +222,22 @@ impl RedisFailure {
         )
     }
 
+    /// Whether the user may not use one of the keys of the request. The server does not say which.
+    pub(crate) fn is_of_key(&self) -> bool {
+        match &self.cause {
+            RedisCause::Refused {
+                refusal: Refusal::NoPerm,
+                source,
+                ..
+            } => {
+                let reply = source.downcast_ref::<ServerError>();
+                let details = reply.and_then(ServerError::details);
+                details.is_some_and(|details| details.contains("permissions to access"))
+            }
+            _ => false,
+        }
+    }
+
     /// The refusal of the server, if it refused the request.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match &self.cause {

@@ -45,7 +45,7 @@ impl Server {
         let within = (limit, &turns, batch.as_ref());
         let chunks = due
             .chunks(most)
-            .map(|chunk| self.renew_together(chunk, within, lost, note));
+            .map(|chunk| self.renew_chunk(chunk, within, lost, note));
         let states = join_all(chunks);
         let states = match batch {
             // The budget of a task could be used up before all calls have joined the batch.
@@ -55,10 +55,38 @@ impl Server {
         states.into_iter().flatten().collect()
     }
 
+    /// Extends leases in one call, or in more if the user may not use the keys of some: the server refuses a call with
+    /// one such key.
+    async fn renew_chunk(
+        &self,
+        due: &[RenewalRequest],
+        within: RenewalLimits<'_>,
+        lost: &Lost<'_>,
+        note: &Note<'_>,
+    ) -> Vec<LeaseReply> {
+        let states = self.renew_together(due, within, lost, note).await;
+        let Some([first, second]) = halves(due, &states) else {
+            return states;
+        };
+        // Boxed: rarely needed.
+        let renewing = Box::pin(async move {
+            let (mut parts, mut states) = (vec![second, first], Vec::with_capacity(due.len()));
+            while let Some(part) = parts.pop() {
+                let some = self.renew_together(part, within, lost, note).await;
+                match halves(part, &some) {
+                    Some([first, second]) => parts.extend([second, first]),
+                    None => states.extend(some),
+                }
+            }
+            states
+        });
+        renewing.await
+    }
+
     async fn renew_together(
         &self,
         due: &[RenewalRequest],
-        (limit, turns, batch): (Instant, &Semaphore, Option<&WaitBatch>),
+        (limit, turns, batch): RenewalLimits<'_>,
         lost: &Lost<'_>,
         note: &Note<'_>,
     ) -> Vec<LeaseReply> {
@@ -189,6 +217,19 @@ impl Server {
         let states = reply::lease_states(&done.value, due.len(), &done.server)?;
         Ok((states, done))
     }
+}
+
+/// When a round of renewals is over, whose turn it is to send a call, and the calls that wait for replicas together.
+type RenewalLimits<'a> = (Instant, &'a Semaphore, Option<&'a WaitBatch>);
+
+/// The halves of a call that the server refused because of one of its keys.
+pub(crate) fn halves<'a>(
+    due: &'a [RenewalRequest],
+    states: &[LeaseReply],
+) -> Option<[&'a [RenewalRequest]; 2]> {
+    let is_refused = |state: &LeaseReply| state.as_ref().is_err_and(RedisFailure::is_of_key);
+    let is_refused = due.len() > 1 && states.iter().all(is_refused);
+    is_refused.then(|| due.split_at(due.len() / 2).into())
 }
 
 fn notes_of(due: &[RenewalRequest]) -> Vec<Vec<u8>> {

@@ -1,5 +1,7 @@
 //! A refusal of the server is an error of the documented kind, and never a grant.
 
+use std::sync::Arc;
+
 use lock_testkit::proxy::{Command, Fate};
 #[cfg(feature = "tls")]
 use lock_testkit::servers::{ClientCertificate, ServerCertificate, TestCertificates};
@@ -7,8 +9,8 @@ use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, RedisSer
 use polylock_core::admin::Record;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Request;
-use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, Mode, Registry};
-use polylock_redis::{Redis, RedisBackend, RedisConfig};
+use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, LockGuard, Mode, Registry};
+use polylock_redis::{Redis, RedisBackend, RedisConfig, Redlock};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::health::try_check;
@@ -33,7 +35,7 @@ fn assert_unavailable(error: &Error, says: &str) {
 }
 
 /// The refusal is over: the next one gets the lock, and nothing was left.
-async fn assert_works_again(place: &Place, locks: &std::sync::Arc<Redis>) {
+async fn assert_works_again(place: &Place, locks: &Arc<Redis>) {
     pass(locks, "a").await;
     place.assert_nothing_left(&[locks], "a").await;
 }
@@ -492,6 +494,44 @@ async fn a_replica_answers_no_question_about_locks() {
             .is_some()
     );
     release(guard).await;
+}
+
+/// Renewals that are due together are one call, which the server refuses if the user may not use one of its keys.
+#[tokio::test]
+async fn a_key_that_is_denied_costs_no_lease_of_another_key() {
+    let servers = [(); 3].map(|()| RedisServer::start(RedisOptions::new()));
+    let allow = |keys: &str| {
+        let rules = format!("ACL SETUSER few on >pw resetkeys {keys} &* +@all");
+        for server in &servers {
+            let set = server.command(&rules.split(' ').collect::<Vec<_>>());
+            assert!(!set.is_error(), "{set:?}");
+        }
+    };
+    allow("~*");
+    let single = of(&servers[0]).with_login("few", "pw");
+    let single: Arc<dyn DistributedLock> = open(single).await;
+    let masters = servers.iter().map(|server| ("127.0.0.1", server.port()));
+    let quorum = RedisConfig::quorum(masters).with_login("few", "pw");
+    let quorum = quorum.with_rejoin_delay(ms(0)).expect("it is in range");
+    let quorum = Redlock::connect(quorum).await.expect("it connects");
+    let quorum: Arc<dyn DistributedLock> = Arc::new(quorum);
+    let ttl = TTL * 3;
+    let mut guards = Vec::new();
+    for (locks, kind) in [(&single, "single"), (&quorum, "quorum")] {
+        for n in 0..8 {
+            let name = format!("{kind}{n}");
+            let request = within(request(&name).with_ttl(ttl), SOON);
+            guards.push(acquire(&**locks, &request).await);
+        }
+    }
+    allow("~single[0-6] ~{single[0-6]}:* ~quorum[0-6] ~{quorum[0-6]}:* ~{}:tokens");
+    tokio::time::sleep(ttl * 2).await;
+    let lost = guards.iter().filter(|guard| !guard.is_held());
+    let lost: Vec<_> = lost.map(|guard| guard.key().to_string()).collect();
+    assert_eq!(lost, ["single7", "quorum7"]);
+    for guard in guards.into_iter().filter(LockGuard::is_held) {
+        release(guard).await;
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::node::{Quorum, QuorumNode, await_rest};
 use super::votes::{Decision, Votes};
 use crate::error::RedisFailure;
-use crate::renew::MAX_RENEWALS;
+use crate::renew::{MAX_RENEWALS, halves};
 
 /// Renews leases on all nodes: one call per node for all that are due.
 #[async_trait]
@@ -89,10 +89,16 @@ impl QuorumNode {
     /// Extends leases, and returns the result of each on this node.
     async fn extend(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, RedisFailure>> {
         let mut answers = Vec::with_capacity(due.len());
-        for chunk in due.chunks(MAX_RENEWALS) {
-            match self.server.extend(chunk).await {
-                Ok(states) => answers.extend(states),
-                Err(failure) => answers.extend(chunk.iter().map(|_| Err(failure.clone()))),
+        let mut chunks: Vec<_> = due.chunks(MAX_RENEWALS).rev().collect();
+        while let Some(chunk) = chunks.pop() {
+            let states = self.server.extend(chunk).await;
+            let states = states.unwrap_or_else(|failure| {
+                let all = chunk.iter().map(|_| Err(failure.clone()));
+                all.collect()
+            });
+            match halves(chunk, &states) {
+                Some([first, second]) => chunks.extend([second, first]),
+                None => answers.extend(states),
             }
         }
         answers
