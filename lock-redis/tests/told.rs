@@ -9,8 +9,8 @@ use polylock_core::{DistributedLock, LockGuard, LostReason, Mode};
 use tokio::time::Instant;
 
 use crate::support::{
-    Place, SOON, break_lock, loss, ms, of, of_cluster, of_sentinels, open, pass, permits, request,
-    until, within,
+    Place, SOON, break_lock, loss, ms, of, of_cluster, of_sentinels, open, pass, permits, release,
+    request, stays_held, take, until, with_acks, within,
 };
 
 /// The first renewal is due after 40 s.
@@ -58,6 +58,17 @@ pub(crate) async fn assert_told(
 pub(crate) fn hears(server: &RedisServer) -> bool {
     let count = server.command(&["PUBSUB", "NUMSUB", "polylock:broken"]);
     count.items().get(1).and_then(Reply::integer) == Some(1)
+}
+
+/// Its messages would come twice, and its end would interrupt all waiters.
+#[tokio::test]
+async fn a_connection_that_waits_for_replicas_does_not_subscribe() {
+    let (servers, locks) = with_acks().await;
+    let guard = take(&locks, "a").await;
+    // It is renewed on such a connection.
+    stays_held(&guard, ms(2_000)).await;
+    assert!(hears(&servers.servers()[0]), "none or another one listens");
+    release(guard).await;
 }
 
 #[tokio::test]

@@ -23,6 +23,8 @@ pub(super) struct RedisConnection {
     connector: Arc<Connector>,
     shared: Arc<ConnectionContext>,
     runtime: Handle,
+    /// Whether it may receive messages; one connection of a runtime is enough.
+    may_subscribe: bool,
     socket: Arc<OnDemand<RedisSocket>>,
     /// Serializes subscribing on a connection that is open.
     subscribing: tokio::sync::Mutex<()>,
@@ -41,6 +43,7 @@ impl RedisConnection {
         connector: Arc<Connector>,
         shared: Arc<ConnectionContext>,
         runtime: Handle,
+        may_subscribe: bool,
     ) -> Self {
         let late = RedisFailure::silent(&connector.server, shared.timeout, false);
         Self {
@@ -48,6 +51,7 @@ impl RedisConnection {
             connector,
             shared,
             runtime,
+            may_subscribe,
             subscribing: tokio::sync::Mutex::new(()),
         }
     }
@@ -218,9 +222,9 @@ impl RedisConnection {
         self.shared.subscribe(connector, redis, pushes).await
     }
 
-    /// Whether the connections of this runtime subscribe when they are made.
+    /// Whether it subscribes when it is made, as that of the runtime that listens does.
     fn is_subscriber(&self) -> bool {
-        self.shared.subscriber.get() == Some(&self.runtime.id())
+        self.may_subscribe && self.shared.subscriber.get() == Some(&self.runtime.id())
     }
 
     /// Closes this socket; a stale error does not close a newer one.

@@ -305,7 +305,9 @@ impl RedisNode {
             return connection;
         }
         let (connector, shared) = (Arc::clone(&self.connector), Arc::clone(&self.shared));
-        let connection = Arc::new(RedisConnection::new(connector, shared, runtime.clone()));
+        let (runtime_of, may_subscribe) = (runtime.clone(), at.1 == Use::Calls);
+        let connection = RedisConnection::new(connector, shared, runtime_of, may_subscribe);
+        let connection = Arc::new(connection);
         connections.retain(|(_, connection)| connection.strong_count() > 0);
         connections.push((at, Arc::downgrade(&connection)));
         drop(connections);
