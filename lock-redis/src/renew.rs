@@ -210,6 +210,7 @@ impl Server {
         let args: Vec<&[u8]> = texts.iter().flatten().map(String::as_bytes).collect();
         let call = Call {
             wait,
+            is_renewal: true,
             batch,
             ..Call::script(&RENEW, &keys, &args)
         };

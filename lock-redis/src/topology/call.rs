@@ -15,6 +15,8 @@ pub(crate) struct Call<'a> {
     pub(crate) kind: CallKind<'a>,
     /// The replicas that must have the writes of this call.
     pub(crate) wait: Option<ReplicaWait>,
+    /// Whether it extends leases.
+    pub(crate) is_renewal: bool,
     /// The calls that wait for replicas with this one. Their connection is not kept in `unanswered`.
     pub(crate) batch: Option<&'a WaitBatch>,
     /// Where the connection is kept if no reply comes.
@@ -64,6 +66,7 @@ impl<'a> Call<'a> {
         Self {
             kind,
             wait: None,
+            is_renewal: false,
             batch: None,
             unanswered: None,
         }

@@ -33,11 +33,23 @@ pub(crate) struct RedisNode {
 /// A connection of one runtime.
 type ConnectionEntry = ((Id, Use), Weak<RedisConnection>);
 
-/// `WAIT` blocks all later requests on a connection, so calls that wait use a separate one.
+/// `WAIT` blocks all later requests on a connection, so calls that wait use a separate one. Renewals that wait have
+/// less time than other calls, and would be late behind them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Use {
     Calls,
+    Renewals,
     Waits,
+}
+
+impl Use {
+    fn of(call: &Call<'_>) -> Self {
+        match call.wait {
+            None => Self::Calls,
+            Some(_) if call.is_renewal => Self::Renewals,
+            Some(_) => Self::Waits,
+        }
+    }
 }
 
 impl RedisNode {
@@ -123,7 +135,7 @@ impl RedisNode {
         asking: bool,
         deadline: Instant,
     ) -> Result<Done, RedisFailure> {
-        let connection = self.connection(call.wait.map_or(Use::Calls, |_| Use::Waits));
+        let connection = self.connection(Use::of(&call));
         let deadline = deadline + call.wait.map_or(Duration::ZERO, |(_, within)| within);
         let mut answers = match (call.wait, call.batch) {
             (Some(wait), Some(batch)) => {
@@ -335,7 +347,7 @@ fn pipeline(commands: usize, call: Call<'_>, asking: bool) -> Pipeline {
 /// Keys that a server scans in one call, for about 100 microseconds.
 const KEYS_AT_ONCE: usize = 1000;
 
-/// There are two for each runtime: a search is faster than a hash.
+/// There are few for each runtime: a search is faster than a hash.
 fn upgraded(all: &[ConnectionEntry], at: (Id, Use)) -> Option<Arc<RedisConnection>> {
     let (_, connection) = all.iter().find(|(used, _)| *used == at)?;
     connection.upgrade()
