@@ -12,7 +12,7 @@ use super::args::{Args, millis};
 use super::handle::{SessionHold, SessionReply, SessionRequest, ended};
 use super::loss_report;
 use super::record::RECORD_AFTER;
-use super::statements::{column, got};
+use super::statements::{column, got, is_elsewhere};
 use crate::config::SqlMode;
 use crate::error::{SqlCause, SqlFailure};
 use crate::wire::{ErrorClass, QueryResult, SqlValue};
@@ -67,15 +67,16 @@ impl Actor {
                 }
             }
             Err(failure) => {
+                // A pooler or a proxy has switched to another session or server. Nothing was locked there, and what
+                // another client has locked must not be freed.
+                if matches!(failure.cause, SqlCause::Config(_)) {
+                    self.lose_locks();
+                }
                 // The end of the session frees the lock as well.
                 if !self.is_over {
                     self.undo(&key, is_shared).await;
                 }
-                // A pooler or a proxy has switched to another session or server.
                 self.is_over |= failure.is_late();
-                if matches!(failure.cause, SqlCause::Config(_)) {
-                    self.lose_locks();
-                }
                 drop(take.reply.send(Err(failure)));
             }
         }
@@ -335,9 +336,9 @@ impl Actor {
         if self.connection.is_none() {
             return false;
         }
-        let args = self.context.args(key);
+        let args = self.context.args(key).with(Args::SESSION, self.number);
         let undone = self.ask(|it| &it.release[usize::from(is_shared)], &args);
-        let is_undone = undone.await.is_ok();
+        let is_undone = undone.await.is_ok_and(|answer| !is_elsewhere(&answer));
         if !is_undone {
             self.is_over = true;
             // With other locks in it, it closes after their holders have been notified.

@@ -17,7 +17,7 @@ use super::pool::SessionPool;
 use super::record::Recording;
 use super::server_age;
 use super::socket::{self, SessionSocket};
-use super::statements::SessionStatements;
+use super::statements::{SessionStatements, is_elsewhere};
 use crate::config::SqlMode;
 use crate::error::{SqlCause, SqlFailure};
 use crate::table::TokenRange;
@@ -364,7 +364,7 @@ impl Actor {
 
     /// Frees a lock. The end of the connection frees it as well. Without a reply, or with one that ends the
     /// connection, it is unknown which of the two did.
-    async fn release(&mut self, id: LeaseId) -> Result<Released, SqlFailure> {
+    pub(super) async fn release(&mut self, id: LeaseId) -> Result<Released, SqlFailure> {
         let Some(mut held) = self.held.remove(&id) else {
             return Ok(Released::AlreadyLost);
         };
@@ -401,6 +401,13 @@ impl Actor {
             self.clear_record(clear, args, recording);
         }
         match freed {
+            Ok(answer) if is_elsewhere(&answer) => {
+                self.lose_locks();
+                Err(SqlFailure {
+                    outcome_unknown: true,
+                    ..ended()
+                })
+            }
             Ok(answer) => {
                 let first = answer.rows.iter().find_map(|row| row.first()?.int());
                 Ok(match first {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::wire::Sql;
+use crate::wire::{QueryResult, Sql};
 
 /// The statements of one mode on one database.
 ///
@@ -19,7 +19,8 @@ pub(crate) struct SessionStatements {
     pub(crate) try_take: [Arc<Sql>; 2],
     /// The same with a wait.
     pub(crate) wait_take: [Arc<Sql>; 2],
-    /// Releases a lock, also one that a failed acquisition may have left; 0: it was not held.
+    /// Releases a lock, also one that a failed acquisition may have left; 0: it was not held. In another session
+    /// of the server, whose lock may be that of another client, it releases nothing and says so: [`is_elsewhere`].
     pub(crate) release: [Arc<Sql>; 2],
     /// The same for a lock with a record of its holder that would outlive it, in a session without other
     /// locks.
@@ -135,6 +136,11 @@ pub(crate) mod got {
     pub(crate) const ELSEWHERE: i64 = -2;
     /// In place of a token: the server gave up.
     pub(crate) const INTERRUPTED: i64 = -3;
+}
+
+/// Whether a release ran in another session of the server, and has released nothing.
+pub(crate) fn is_elsewhere(released: &QueryResult) -> bool {
+    released.int(0) == Some(got::ELSEWHERE)
 }
 
 /// The columns of the last row that a take answers with.

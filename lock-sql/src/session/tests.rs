@@ -1,5 +1,6 @@
 //! Sessions on real servers.
 
+mod moved;
 mod mysql_tokens;
 mod records;
 
@@ -28,7 +29,7 @@ use crate::config::SqlConfig;
 use crate::database::tests::{databases, until_blocked};
 use crate::dialect::mysql::tokens;
 use crate::dialect::{self, sequence};
-use crate::error::SqlFailure;
+use crate::error::{SqlCause, SqlFailure};
 use crate::table::{TOKENS_AT_ONCE, TokenRange};
 use crate::wire::{
     ConnectTarget, ErrorClass, Flavor, QueryResult, ServerConnection, Sql, SqlValue,

@@ -205,9 +205,12 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
         let attempt = format!("{limit} OR pg_advisory_lock{suffix}({{3}}) IS NULL");
         Sql::new(lock(&attempt, ELAPSED))
     });
+    // The session of another client may have the lock.
     let unlocks = ["", "_shared"].map(|suffix| {
         Sql::prepared(format!(
-            "SELECT (pg_advisory_unlock{suffix}({{3}}))::int::bigint"
+            "SELECT CASE WHEN pg_backend_pid() <> {{6}} THEN {}::bigint
+                 ELSE (pg_advisory_unlock{suffix}({{3}}))::int::bigint END",
+            got::ELSEWHERE
         ))
     });
     let clear = |text: String| Sql::new(format!("SELECT {LAZY}; {text}"));

@@ -38,9 +38,7 @@ pub(crate) fn of(command: &Command, mode: Mode) -> Option<Request> {
         {
             Some(Request::Acquire)
         }
-        Mode::Advisory
-            if has(&["RELEASE_LOCK("]) || text.starts_with("SELECT (pg_advisory_unlock") =>
-        {
+        Mode::Advisory if has(&["RELEASE_LOCK(", "ELSE (pg_advisory_unlock"]) => {
             Some(Request::Release)
         }
         Mode::Advisory

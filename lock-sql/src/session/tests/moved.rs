@@ -1,0 +1,54 @@
+//! Sessions behind a pooler that gives their statements to sessions of others.
+
+use super::*;
+
+/// As a pooler does that nobody has declared: the session of the server that the request reaches has the lock, for
+/// another client.
+#[tokio::test]
+async fn a_request_that_a_pooler_has_moved_frees_no_lock_of_others() {
+    let url = format!("{}?mode=advisory", PostgresServer::shared().database());
+    let (here, other) = (open(&url).await, open(&url).await);
+    let mut actor = actor::connect(&here.pool).await.unwrap();
+    let guard = here.acquire(&request("held", Wait::Never)).await.unwrap();
+    let session = here.pool.sessions().pop().unwrap();
+    for (id, control) in session.end() {
+        actor.handle.attach(id, &control);
+    }
+    let mut moved = here.open_another().await;
+    let key = request("k", Wait::Never).key().clone();
+    let taken = Sql::new("SELECT pg_try_advisory_lock({3})::int::bigint");
+    let taken = moved.run(&taken, here.context.args(&key).values()).await;
+    assert_eq!(taken.unwrap().int(0), Some(1), "it is free");
+    actor.connection = Some(moved);
+    let refused = take(&mut actor, &here, Wait::Never, None).await;
+    let failure = refused.err().expect("it is not granted");
+    assert!(
+        matches!(failure.cause, SqlCause::Config(_)),
+        "{}",
+        failure.cause
+    );
+    let error = other.acquire(&request("k", Wait::Never)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended, "two holders: {error}");
+    assert!(!guard.is_held(), "its holder is to learn that at once");
+}
+
+#[tokio::test]
+async fn a_release_that_a_pooler_has_moved_frees_no_lock_of_others() {
+    let url = format!("{}?mode=advisory", PostgresServer::shared().database());
+    let (here, other) = (open(&url).await, open(&url).await);
+    let id = LeaseId::from_bytes([1; 16]);
+    let mut actor = session_with(id, None, &here).await;
+    let key = actor.held[&id].key.clone();
+    let mut moved = here.open_another().await;
+    let taken = Sql::new("SELECT pg_try_advisory_lock({3})::int::bigint");
+    let taken = moved.run(&taken, here.context.args(&key).values()).await;
+    assert_eq!(taken.unwrap().int(0), Some(1), "it is free");
+    actor.connection = Some(moved);
+    // As after a wait that was cancelled.
+    assert!(!actor.undo(&key, false).await, "nothing is undone there");
+    assert!(actor.is_over, "the session goes on");
+    let failure = actor.release(id).await.unwrap_err();
+    assert!(failure.outcome_unknown, "{}", failure.cause);
+    let error = other.acquire(&request("k", Wait::Never)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended, "two holders: {error}");
+}
