@@ -102,7 +102,7 @@ async fn collect(
 ) -> Result<QueryResult, DbError> {
     let mut answer = QueryResult::default();
     while let Some(item) = stream.next().await {
-        match item.map_err(db_error)? {
+        match item.map_err(statement_error)? {
             Either::Left(done) => answer.affected += done.rows_affected(),
             Either::Right(row) => answer.rows.push(read(&row).map_err(db_error)?),
         }
@@ -154,6 +154,22 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 fn octal(digits: [u8; 3]) -> u8 {
     let value = |byte: u8, digit: u8| byte.wrapping_mul(8).wrapping_add(digit & 7);
     digits.into_iter().fold(0, value)
+}
+
+/// The error of a statement. A fatal one ends the session, whatever its code: a pooler may say so of a server that
+/// it has lost, which may have executed the statement.
+fn statement_error(error: sqlx::Error) -> DbError {
+    let known = error.as_database_error();
+    let known = known.and_then(|e| e.try_downcast_ref::<PgDatabaseError>());
+    let is_fatal = known.is_some_and(|e| {
+        let severity = e.severity();
+        severity == PgSeverity::Fatal || severity == PgSeverity::Panic
+    });
+    let mut db_error = db_error(error);
+    if is_fatal && !db_error.class.ends_connection() {
+        db_error.class = ErrorClass::Gone;
+    }
+    db_error
 }
 
 /// Reads the SQLSTATE; see appendix A of PostgreSQL's documentation.

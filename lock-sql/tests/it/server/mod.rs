@@ -3,6 +3,7 @@
 mod clocks;
 mod conformance;
 mod credentials;
+mod doubt;
 mod dropped;
 mod durability;
 mod ended;
