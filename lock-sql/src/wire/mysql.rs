@@ -178,6 +178,9 @@ fn class(number: u16) -> ErrorClass {
         // ER_CON_COUNT_ERROR, ER_USER_LIMIT_REACHED, ER_TOO_MANY_USER_CONNECTIONS,
         // ER_MAX_PREPARED_STMT_COUNT_REACHED
         1040 | 1226 | 1203 | 1461 => ErrorClass::TooMany,
+        // Errors of clients, which a proxy passes on: its connection to the server broke, or cannot be made. ProxySQL
+        // has a number of its own if that takes too long.
+        2000..=2999 | 9001 => ErrorClass::Gone,
         // ER_UNKNOWN_STMT_HANDLER
         1243 => ErrorClass::Unprepared,
         // ER_ACCESS_DENIED, ER_ACCESS_DENIED_NO_PASSWORD, ER_HOST_NOT_PRIVILEGED, ER_MUST_CHANGE_PASSWORD,

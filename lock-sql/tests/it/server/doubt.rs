@@ -32,3 +32,16 @@ async fn a_grant_whose_reply_is_a_fatal_error_is_released(site: Site) {
 }
 
 on!(a_grant_whose_reply_is_a_fatal_error_is_released: postgres_lease);
+
+/// ProxySQL passes on what its client of the server says of a connection that broke.
+async fn a_grant_whose_reply_is_the_error_of_a_proxy_is_released(site: Site) {
+    a_grant_in_doubt(site, |reply| {
+        let error = b"\xff\xdd\x07#HY000Lost connection to MySQL server during query";
+        let length = u8::try_from(error.len()).expect("it is short");
+        // A packet begins with its length and its number in the exchange.
+        *reply = [&[length, 0, 0, 1][..], error].concat();
+    })
+    .await;
+}
+
+on!(a_grant_whose_reply_is_the_error_of_a_proxy_is_released: mariadb_lease);
