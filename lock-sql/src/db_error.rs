@@ -76,6 +76,15 @@ impl DbError {
         }
     }
 
+    /// The same of a statement that was sent. By then the certificates are trusted: what is not understood of a reply
+    /// was damaged on its way.
+    pub(crate) fn of_statement(mut self) -> Self {
+        if self.class == ErrorClass::Untrusted {
+            self.class = ErrorClass::Gone;
+        }
+        self
+    }
+
     /// What it means, without what the server says.
     pub(crate) fn says(&self) -> &str {
         let says = self.says.as_deref();

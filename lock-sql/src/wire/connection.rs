@@ -92,7 +92,7 @@ impl ServerConnection {
         };
         understood(answer)
             .await
-            .map_err(|db_error| self.target.missing_right(db_error))
+            .map_err(|db_error| self.target.missing_right(db_error.of_statement()))
     }
 }
 

@@ -7,9 +7,11 @@ use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, ServerCertificate,
     TestCertificates,
 };
-use polylock_core::{Error, ErrorKind};
+use polylock_core::{DistributedLock as _, Error, ErrorKind, Wait};
+use polylock_sql::SqlLock;
 
 use crate::checks::{assert_says, take};
+use crate::server::support::{ReplyChanger, request, take_and_release};
 
 /// A server of each kind that takes connections with TLS only.
 struct Servers {
@@ -96,6 +98,39 @@ async fn assert_denied(url: &str, ca: &Path, says: &str) {
     let error = refusal(&format!("{url}&tls=on&tls-ca-file={}", ca.display())).await;
     assert_eq!(error.kind(), ErrorKind::Denied, "{}", said(&error));
     assert!(said(&error).contains(says), "{}", said(&error));
+}
+
+/// What arrives damaged in the middle of a connection says nothing of the certificate.
+#[tokio::test]
+async fn a_grant_whose_reply_is_damaged_is_released() {
+    let servers = Servers::start(ServerCertificate::Valid);
+    let ports = [servers.postgres.port(), servers.mariadb.port()];
+    for (url, port) in servers.urls().into_iter().zip(ports) {
+        let url = format!(
+            "{url}&mode=lease&tls=on&tls-ca-file={}",
+            servers.files.ca().display()
+        );
+        let url = match url.starts_with("postgres") {
+            true => url + "&notify=off",
+            false => url,
+        };
+        let changer = ReplyChanger::start(port).await;
+        let (before, after) = (format!(":{port}/"), format!(":{}/", changer.port()));
+        let locks = SqlLock::open(&url.replace(&before, &after)).await;
+        let locks = locks.expect("the server takes it");
+        // The row of the key is there, and its statements are prepared.
+        take_and_release(&locks, "job").await;
+        changer.change_next(|reply| *reply.last_mut().expect("it has bytes") ^= 1);
+        let attempt = request("job").with_wait(Wait::Never);
+        let error = locks.acquire(&attempt).await.map(drop);
+        let error = error.expect_err("it is not known that it is granted");
+        assert!(changer.has_changed(), "{}", said(&error));
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", said(&error));
+        assert!(error.is_outcome_unknown(), "{}", said(&error));
+        let other = SqlLock::open(&url).await.expect("the server takes it");
+        // Long before the end of the lease.
+        take_and_release(&other, "job").await;
+    }
 }
 
 #[tokio::test]
