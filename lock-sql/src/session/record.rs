@@ -86,7 +86,7 @@ impl Actor {
 
     /// The arguments of a statement that records a holder.
     fn record_args(&self, id: LeaseId, held: &HeldSessionLock) -> Args {
-        let args = self.args(&held.key, id);
+        let args = self.args(&held.key, id).with(Args::TOKEN, held.token);
         if held.is_shared {
             let entry = SharedHolder {
                 label: held.label.clone(),
@@ -99,9 +99,7 @@ impl Actor {
             let entry = serde_json::to_string(&entry).unwrap_or_default();
             return args.with(Args::LABEL, entry).with(Args::TEXT, id.to_hex());
         }
-        let args = args
-            .with(Args::LABEL, held.label.as_str())
-            .with(Args::TOKEN, held.token);
+        let args = args.with(Args::LABEL, held.label.as_str());
         match self.context.mode {
             // In advisory mode `BEGAN` is the number of the lock, set by `args`.
             SqlMode::Advisory => args,

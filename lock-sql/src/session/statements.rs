@@ -46,8 +46,10 @@ pub(crate) struct SessionStatements {
     /// Draws a block of tokens for hand-overs in the session that holds the lock; the last row has the
     /// first and the last one.
     pub(crate) draw: Arc<Sql>,
-    /// Records an exclusive holder, unless a later one is recorded.
+    /// Records an exclusive holder, unless a later one is recorded: the row has the largest token of those that
+    /// were recorded.
     pub(crate) record: Arc<Sql>,
+    /// Adds a shared holder, unless a later exclusive one is recorded.
     pub(crate) record_shared: Arc<Sql>,
     /// Reads the records of shared holders, in rows of two columns: the key of the row, and the record. After
     /// them come the ids of the sessions on the start of the server, in rows of one. There are no records

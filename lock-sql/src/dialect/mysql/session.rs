@@ -225,11 +225,13 @@ fn common(
                  token = GREATEST(token, {{13}})"
         )),
         record_shared: Sql::new(format!(
-            "INSERT INTO {table} (kind, lock_key, name, shared, changed_at)
-             VALUES ({kind}, {{1}}, {{10}},
+            "INSERT INTO {table} (kind, lock_key, name, token, shared, changed_at)
+             VALUES ({kind}, {{1}}, {{10}}, {{13}},
                  JSON_SET('{{{{}}}}', {PATH}, JSON_EXTRACT({label}, '$')), {NOW})
-             ON DUPLICATE KEY UPDATE id = NULL,
-                 shared = JSON_SET(COALESCE(shared, '{{{{}}}}'), {PATH}, JSON_EXTRACT({label}, '$')),
+             ON DUPLICATE KEY UPDATE
+                 shared = IF(id IS NULL OR token <= {{13}}, JSON_SET(COALESCE(shared, '{{{{}}}}'), {PATH},
+                     JSON_EXTRACT({label}, '$')), shared),
+                 id = IF(token <= {{13}}, NULL, id), token = GREATEST(token, {{13}}),
                  changed_at = {NOW}"
         )),
         readers: Sql::new(server_age::readers(table, kind)),

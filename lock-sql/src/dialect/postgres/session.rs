@@ -269,11 +269,13 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Se
              WHERE r.token < excluded.token"
         )),
         record_shared: Sql::new(format!(
-            "SELECT {LAZY}; INSERT INTO {table} AS r (kind, lock_key, name, shared, changed_at)
-             VALUES ({kind}, {{1}}, {{10}}, {entry}::text, {NOW})
+            "SELECT {LAZY}; INSERT INTO {table} AS r (kind, lock_key, name, token, shared, changed_at)
+             VALUES ({kind}, {{1}}, {{10}}, {{13}}, {entry}::text, {NOW})
              ON CONFLICT (kind, lock_key, slot) DO UPDATE SET id = NULL,
+                 token = greatest(r.token, excluded.token),
                  shared = (coalesce(r.shared, '{{{{}}}}')::jsonb || excluded.shared::jsonb)::text,
-                 changed_at = excluded.changed_at"
+                 changed_at = excluded.changed_at
+             WHERE r.id IS NULL OR r.token <= excluded.token"
         )),
         readers: Sql::new(server_age::readers(table, kind)),
         forget_readers: Sql::new(format!(

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use lock_testkit::locks::until;
 use polylock_core::admin::LockAdmin as _;
-use polylock_core::{LockKey, Released, Wait};
+use polylock_core::engine::LeaseId;
+use polylock_core::{LockKey, Mode, Released, Wait};
+use tokio::time::Instant;
 
-use super::{open, recorded, request, run, urls};
+use super::{SqlSessions, open, recorded, request, run, session_with, urls};
 use crate::database::tests::{databases, until_blocked};
 use crate::session::admin::break_lock;
 use crate::session::args::Args;
@@ -121,5 +123,65 @@ async fn a_release_after_a_break_finds_the_lock_lost() {
         assert!(operator.join().unwrap().unwrap().is_some(), "{url}");
         let released = guard.release().await;
         assert_eq!(released.unwrap(), Released::AlreadyLost, "{url}");
+    }
+}
+
+/// Records a holder that has released the lock, as a request does that was on its way for long.
+async fn record_late(here: &SqlSessions, is_shared: bool, token: u64) {
+    let id = LeaseId::from_bytes([9; 16]);
+    let mut late = session_with(id, Some(Instant::now()), here).await;
+    let held = late.held.get_mut(&id).unwrap();
+    (held.is_shared, held.token) = (is_shared, token);
+    late.record_holders(None);
+    let recording = late.held[&id].recording.clone().unwrap();
+    recording.ended().await;
+    late.held.clear();
+}
+
+#[tokio::test]
+async fn the_late_record_of_a_reader_hides_no_later_holder() {
+    for url in urls(&["mode=row", "mode=advisory"]) {
+        let (here, there) = (open(&url).await, open(&url).await);
+        let guard = recorded(&here).await;
+        record_late(&there, true, 1).await;
+        let info = there.inspect(guard.key()).await.unwrap();
+        let info = info.unwrap_or_else(|| panic!("it is held: {url}"));
+        assert_eq!(info.mode, Mode::Exclusive, "{url}");
+        assert!(
+            there
+                .break_lock(guard.key(), "why")
+                .await
+                .unwrap()
+                .is_some(),
+            "{url}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_late_record_of_an_exclusive_holder_hides_no_later_readers() {
+    for url in urls(&["mode=row", "mode=advisory"]) {
+        // Advisory locks of MySQL and MariaDB are exclusive.
+        if url.starts_with("mysql") && url.contains("advisory") {
+            continue;
+        }
+        let (here, there) = (open(&url).await, open(&url).await);
+        let shared = request("k", Wait::Never).with_mode(Mode::Shared);
+        let first = here.acquire(&shared).await.unwrap();
+        let second = there.acquire(&shared).await.unwrap();
+        let holders = async || {
+            let info = there.inspect(first.key()).await.unwrap();
+            info.map_or(0, |info| info.holders.len())
+        };
+        until("both are recorded", async || holders().await == 2).await;
+        record_late(&there, false, 1).await;
+        assert_eq!(holders().await, 2, "{url}");
+        // In whichever order readers are recorded.
+        record_late(&there, true, 1).await;
+        // MySQL shows the late one until its session has ended.
+        until("both are listed", async || holders().await == 2).await;
+        for guard in [first, second] {
+            assert_eq!(guard.release().await.unwrap(), Released::Clean, "{url}");
+        }
     }
 }
