@@ -131,6 +131,7 @@ fn says(number: u16) -> Option<&'static str> {
             "the server has no room for another prepared statement, see max_prepared_stmt_count"
         }
         1820 | 1862 => "the password of this user has expired",
+        3032 => "the server is in offline mode, and takes connections of administrators only",
         3118 | 4151 => "the account of this user is locked",
         _ => return None,
     })
@@ -167,8 +168,8 @@ fn class(number: u16) -> ErrorClass {
         // ER_CONNECTION_KILLED, ER_SESSION_WAS_KILLED, ER_CLIENT_INTERACTION_TIMEOUT, and
         // ER_NEW_ABORTING_CONNECTION, after a login
         1927 | 3169 | 4031 | 1184 => ErrorClass::Killed,
-        // ER_SERVER_SHUTDOWN, and ER_UNKNOWN_COM_ERROR of a node of Galera that is not ready
-        1053 | 1047 => ErrorClass::Starting,
+        // ER_SERVER_SHUTDOWN, ER_SERVER_OFFLINE_MODE, and ER_UNKNOWN_COM_ERROR of a node of Galera that is not ready
+        1053 | 3032 | 1047 => ErrorClass::Starting,
         // ER_LOCK_WAIT_TIMEOUT, ER_LOCK_NOWAIT
         1205 | 3572 => ErrorClass::LockTimeout,
         // ER_NO_SUCH_TABLE, ER_BAD_DB_ERROR

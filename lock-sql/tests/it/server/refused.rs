@@ -252,6 +252,31 @@ async fn limits_and_accounts_of_mariadb_are_told_apart() {
     take_and_release(&site.open().await, "job").await;
 }
 
+/// MySQL alone has this mode, in which it takes connections of administrators only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysql_in_offline_mode_is_unavailable() {
+    if !MariaDbServer::is_mysql() {
+        return;
+    }
+    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
+    for mode in MODES {
+        let site = Site::mariadb(&server, mode);
+        let locks = site.open().await;
+        take_and_release(&locks, "job").await;
+        site.sql("SET GLOBAL offline_mode = ON").await;
+        until("the connections are ended", async || {
+            let error = attempt(&locks, "job").await.expect_err("it refuses");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{mode:?}: {error:?}");
+            error.message().contains("offline")
+        })
+        .await;
+        let error = SqlLock::open(&site.url()).await.expect_err("it refuses");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{mode:?}: {error:?}");
+        site.sql("SET GLOBAL offline_mode = OFF").await;
+        take_and_release(&locks, "job").await;
+    }
+}
+
 /// The setting is a default for transactions, and does not say that the server is a replica.
 #[tokio::test(flavor = "multi_thread")]
 async fn transactions_that_only_read_by_default_keep_no_lock_from_being_taken() {
