@@ -124,7 +124,12 @@ impl HeldLease {
                 let error = &error;
                 self.events
                     .emit(EventKind::RenewalFailed { error, failures });
-                self.set_renewal_after(sent, self.lease_in_hand().retry_at(now));
+                let retry = self.lease_in_hand().retry_at(now);
+                // One that the holder has sent postpones none of the scheduler.
+                self.plan_renewal(|next| match next {
+                    NextRenewal::Due(due) => due.min(retry),
+                    NextRenewal::UnderWay | NextRenewal::Unwanted => retry,
+                });
             }
         }
         self.look(now);
@@ -230,8 +235,8 @@ impl HeldLease {
         self.plan_renewal(|_| at);
     }
 
-    /// The same after the end of a renewal that was sent at `sent`, answered or not. That says nothing about a
-    /// check that was requested later, which stays due.
+    /// The same after a renewal that was sent at `sent` and succeeded. That says nothing about a check that was
+    /// requested later, which stays due.
     fn set_renewal_after(&self, sent: Moment, at: Moment) {
         self.plan_renewal(|next| match next {
             NextRenewal::Due(due) if (sent..=self.engine.now()).contains(&due) => due,

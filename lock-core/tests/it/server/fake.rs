@@ -70,6 +70,8 @@ pub(crate) struct State {
     pub(crate) sent: Vec<Call>,
     /// The longest lease that a renewal may ask for, if that is not the default.
     pub(crate) max_ttl: Option<Duration>,
+    /// Renewals for longer than that fail.
+    pub(crate) longest: Option<Duration>,
     /// Renewals that arrived.
     pub(crate) renewals: usize,
     /// The leases that they asked for.
@@ -333,7 +335,15 @@ impl Renewer for Server {
         }
         let now = self.engine.now();
         let mut state = self.state();
-        let renew = |request| Ok(state.renew(request, now));
+        let renew = |request: &RenewalRequest| {
+            if state.longest.is_some_and(|longest| request.ttl > longest) {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    "no room for a longer lease",
+                ));
+            }
+            Ok(state.renew(request, now))
+        };
         let answers = due.iter().map(renew).collect();
         if state.laconic { Vec::new() } else { answers }
     }

@@ -110,6 +110,20 @@ async fn an_extension_without_an_answer_extends_nothing_here() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_extension_that_fails_again_and_again_postpones_no_renewal() {
+    let locks = Fake::new();
+    let guard = locks.request("k").ttl(secs(30)).acquire().await.unwrap();
+    locks.state().longest = Some(secs(30));
+    for _ in 0..120 {
+        let refused = guard.renew_for(secs(600)).await;
+        let error = refused.expect_err("the server grants no such lease");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        tokio::time::sleep(millis(500)).await;
+    }
+    assert!(guard.is_held(), "a minute later");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_extension_that_was_dropped_extends_nothing_here() {
     let locks = Fake::new();
     let guard = manual(&locks, secs(10)).await;
