@@ -96,6 +96,19 @@ async fn an_owner_does_not_enter_a_lock_whose_time_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_owner_waits_for_the_end_of_a_shared_lock_whose_time_is_over() {
+    let (engine, clock) = suspendable();
+    let locks = LocalQueue::new(Arc::new(Memory::with_engine(engine)));
+    let owner = Owner::new();
+    let mut first = locks.request("k").owner(&owner).acquire().await.unwrap();
+    first.downgrade().await.unwrap();
+    clock.suspend(secs(60));
+    let again = locks.request("k").owner(&owner).acquire();
+    let again = in_time("the grant to the owner", again).await.unwrap();
+    assert!(again.is_held() && !first.is_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_owner_whose_guard_becomes_a_ticket_enters_before_or_waits() {
     let (mut entered, mut waited) = (0, 0);
     for read in 1..20 {

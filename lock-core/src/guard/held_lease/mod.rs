@@ -397,11 +397,16 @@ impl HeldLease {
 
     /// Counts one more guard of the same owner, if the lock is held and exclusive.
     ///
-    /// Called under the mutex of the local queue, so a deadline or max hold that has passed is not turned into a
-    /// loss here, which would call back into the queue.
+    /// Called under the mutex of the local queue: see [`is_in_time`](Self::is_in_time).
     pub(crate) fn enter(&self) -> bool {
+        self.is_in_time() && self.entries.enter()
+    }
+
+    /// Whether the lock is held by the clock of this moment. For calls under the mutex of the local queue: a
+    /// deadline or max hold that has passed is not turned into a loss here, which would call back into the queue.
+    pub(crate) fn is_in_time(&self) -> bool {
         let now = self.engine.now();
-        now < self.max_until && self.validity.is_held(now) && self.entries.enter()
+        now < self.max_until && self.validity.is_held(now)
     }
 
     /// Counts one guard less; true for the last one.

@@ -175,7 +175,7 @@ impl KeyQueue {
             return Ok(None);
         };
         let guard = LockGuard::reentered(&holder.hold);
-        if guard.is_none() && !holder.hold.is_exclusive() && !holder.hold.is_over() {
+        if guard.is_none() && !holder.hold.is_exclusive() && holder.hold.is_in_time() {
             // In line the owner would wait for itself.
             let message = "the owner has made its lock a shared one";
             return Err(Error::new(ErrorKind::Unsupported, message));
