@@ -142,10 +142,12 @@ impl Memory {
             if now >= deadline {
                 return Err(Error::contended(request.wait()).with_key(request.key()));
             }
-            let store = &self.store;
-            let next = store.table(|_, table| table.next_expiry(request.key()));
-            let next = next.unwrap_or(now + RECHECK_INTERVAL);
-            let pause = next.min(deadline).since(now).min(RECHECK_INTERVAL);
+            // By the clock of the store, which ends the lease. That of a client may be ahead of it.
+            let held_for = self.store.table(|now, table| {
+                let next = table.next_expiry(request.key());
+                next.map_or(RECHECK_INTERVAL, |next| next.since(now))
+            });
+            let pause = held_for.min(deadline.since(now)).min(RECHECK_INTERVAL);
             match tokio::time::timeout(pause, &mut push).await {
                 Ok(Ok(grant)) => return Ok(grant),
                 // The claim was dropped by the store, which happens to no live waiter.

@@ -54,6 +54,19 @@ async fn a_grant_that_is_told_counts_by_the_clock_of_the_waiter() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_waiter_whose_clock_is_ahead_waits_for_the_clock_of_the_store() {
+    let (store, client, clock) = apart();
+    clock.suspend(secs(600));
+    let held = store.request("k").ttl(secs(30)).acquire().await.unwrap();
+    held.abandon();
+    let began = Instant::now();
+    let request = client.request("k").wait(Wait::Forever);
+    let guard = in_time("the grant to the waiter", request.acquire()).await;
+    assert!(guard.unwrap().is_held());
+    assert!(began.elapsed() < secs(31), "after {:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_signal_of_a_suspended_machine_comes_within_a_second() {
     let (_store, client, clock) = apart();
     let guard = client.request("k").ttl(secs(30)).acquire().await.unwrap();
