@@ -283,7 +283,8 @@ impl LockAdmin for Memory {
 
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
         let request = RenewalRequest::new(key.clone(), id, ttl);
-        renew(&*self.store, &[request], ttl).await.remove(0)
+        let limit = ttl.min(ANSWER_WITHIN);
+        renew(&*self.store, &[request], limit).await.remove(0)
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {

@@ -286,4 +286,13 @@ mod tests {
         }
         assert_eq!(locks.live_keys(), 0);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_renewed_for_any_time() {
+        let locks = Memory::with_engine(Engine::on_current_runtime("memory"));
+        let guard = locks.lock("k").await.unwrap();
+        let (admin, id) = (locks.admin().unwrap(), guard.lease_id().unwrap());
+        let renewed = admin.renew_lease(guard.key(), id, Duration::MAX).await;
+        assert_eq!(renewed.unwrap(), LeaseState::Held);
+    }
 }
