@@ -1,3 +1,4 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Waker};
@@ -112,7 +113,8 @@ impl Gate {
             (state.runs, state.reader.take())
         });
         if let Some(reader) = reader {
-            reader.wake();
+            // A task that cannot be woken must not keep the lock.
+            drop(catch_unwind(AssertUnwindSafe(|| reader.wake())));
         }
         !runs
     }

@@ -1,7 +1,9 @@
 //! Locks that are held until the body of the response has been sent.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -116,6 +118,33 @@ async fn a_reader_that_does_not_read_is_cut_off() {
     assert_eq!(error.downcast_ref(), Some(&BodyError::TooSlow(MAX)));
     assert!(ends(&mut body).await);
     assert!(parts.is_closed(), "the inner body is gone");
+}
+
+/// The waker of a task that cannot be woken.
+struct Broken;
+
+impl Wake for Broken {
+    fn wake(self: Arc<Self>) {
+        panic!("the runtime of the task is gone");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_cannot_be_woken_is_cut_off() {
+    let scene = Scene::new();
+    let service = until_end(&scene).layer(service_fn(async |_: Request<String>| {
+        let endless = futures_util::stream::pending::<Part>();
+        Ok::<_, Infallible>(Response::new(StreamBody::new(endless)))
+    }));
+    let mut body = head(&service, post("/a")).await.into_body();
+    let waker = Waker::from(Arc::new(Broken));
+    let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    sleep(MAX).await;
+    settle().await;
+    assert!(scene.is_free("/a").await);
+    let error = next(&mut body).await.unwrap_err();
+    assert_eq!(error.downcast_ref(), Some(&BodyError::TooSlow(MAX)));
 }
 
 #[tokio::test(start_paused = true)]
