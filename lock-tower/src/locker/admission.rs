@@ -1,9 +1,11 @@
 //! Counts and limits the requests that wait for or hold keys in this process.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use polylock_core::engine::isolated;
 use polylock_core::layers::{HashedKey, KeyMap, KeyState};
 use polylock_core::{LockKey, Mode};
 use tokio::sync::Notify;
@@ -159,7 +161,7 @@ impl AdmissionLimiter {
             if self.live_keys() == 0 {
                 return;
             }
-            emptied.await;
+            isolated(emptied).await;
         }
     }
 
@@ -174,16 +176,20 @@ impl AdmissionLimiter {
     /// Changes the counts of a key without adding waiters; only `enter` adds them.
     fn decrement(&self, key: &HashedKey, change: impl FnOnce(&mut KeyCount)) {
         let max_holders = self.limits.holders_per_key;
-        self.counts.change(key, |count| {
+        let is_emptied = self.counts.change(key, |count| {
             let before = count.waiters(max_holders);
             change(count);
             // The granted request need not be the first one, so none of them is a waiter by itself.
             let fewer = before - count.waiters(max_holders);
             self.waiters.fetch_sub(fewer, Ordering::Relaxed);
-            if count.is_idle() && self.keys.fetch_sub(1, Ordering::Relaxed) == 1 {
-                self.emptied.notify_waiters();
-            }
+            count.is_idle() && self.keys.fetch_sub(1, Ordering::Relaxed) == 1
         });
+        if is_emptied {
+            // Outside of the mutex, since a waker may enter. Called in destructors, and a waker may panic.
+            drop(catch_unwind(AssertUnwindSafe(|| {
+                self.emptied.notify_waiters()
+            })));
+        }
     }
 }
 
@@ -238,6 +244,10 @@ impl Drop for AdmissionSlot {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
+    use std::pin::{Pin, pin};
+    use std::sync::mpsc;
+    use std::task::{Context, Wake, Waker};
+    use std::thread;
 
     use super::*;
 
@@ -340,5 +350,51 @@ mod tests {
         readers.clear();
         let _reader = enter().expect("nobody waits");
         assert_eq!((admission.waiters(), admission.live_keys()), (0, 1));
+    }
+
+    /// What a task does when it is woken.
+    struct OnWake<F>(F);
+
+    impl<F: Fn() + Send + Sync> Wake for OnWake<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+
+    /// Waits in a task that is woken like this until no key is used.
+    fn begin_to_wait(
+        emptied: Pin<&mut impl Future<Output = ()>>,
+        on_wake: impl Fn() + Send + Sync + 'static,
+    ) {
+        let waker = Waker::from(Arc::new(OnWake(on_wake)));
+        assert!(emptied.poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+
+    #[test]
+    fn a_task_that_waits_for_the_end_may_enter_as_it_is_woken() {
+        let (admission, key) = limited(1, 0, 0);
+        let slot = admission.enter(&key, Mode::Exclusive).unwrap();
+        let mut emptied = pin!(admission.emptied());
+        let (woken, wakes) = mpsc::channel();
+        let other = Arc::clone(&admission);
+        begin_to_wait(emptied.as_mut(), move || {
+            let entered = other.enter(&key, Mode::Exclusive);
+            woken.send(entered.is_ok()).unwrap();
+        });
+        thread::spawn(move || drop(slot));
+        assert_eq!(wakes.recv_timeout(Duration::from_secs(20)), Ok(true));
+    }
+
+    #[test]
+    fn a_task_that_cannot_be_woken_costs_no_slot_and_delays_no_other() {
+        let (admission, key) = limited(1, 0, 0);
+        let slot = admission.enter(&key, Mode::Exclusive).unwrap();
+        let (mut first, mut second) = (pin!(admission.emptied()), pin!(admission.emptied()));
+        begin_to_wait(first.as_mut(), || panic!("the runtime of the task is gone"));
+        let (woken, wakes) = mpsc::channel();
+        begin_to_wait(second.as_mut(), move || woken.send(()).unwrap());
+        drop(slot);
+        assert_eq!(wakes.try_recv(), Ok(()));
+        assert!(admission.enter(&key, Mode::Exclusive).is_ok());
     }
 }
