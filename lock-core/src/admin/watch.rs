@@ -110,7 +110,7 @@ impl PollOutage {
 
     fn is_over(&mut self) {
         if std::mem::take(self).is_logged {
-            tracing::info!("a watch sees the locks again");
+            tracing::debug!("a watch sees the locks again");
         }
     }
 }

@@ -143,14 +143,14 @@ async fn a_watch_whose_polls_fail_for_seconds_says_so_once() {
         }
     });
     let _events = events.await.unwrap();
-    let (warn, info) = (tracing::Level::WARN, tracing::Level::INFO);
+    let (warn, debug) = (tracing::Level::WARN, tracing::Level::DEBUG);
     for (down, seconds, expected) in [
         (true, 4, &[][..]),
         (false, 4, &[]),
         (true, 4, &[]),
         (true, 60, &[warn]),
-        (false, 1, &[warn, info]),
-        (true, 10, &[warn, info, warn]),
+        (false, 1, &[warn, debug]),
+        (true, 10, &[warn, debug, warn]),
     ] {
         is_down.store(down, Ordering::SeqCst);
         tokio::time::sleep(secs(seconds)).await;
