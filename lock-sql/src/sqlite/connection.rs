@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,6 +7,7 @@ use polylock_core::ErrorKind;
 use polylock_core::engine::LeaseId;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
+use tokio::task::spawn_blocking;
 
 use super::db_error;
 use super::file::{self, Files};
@@ -39,17 +40,8 @@ impl FileConnection {
         id: LeaseId,
     ) -> Result<Self, SqlCause> {
         let path = &place.path;
-        if place.creates_directory {
-            file::create_directory(path)?;
-        }
-        file::create(path, id)?;
-        file::check_local(path)?;
-        let before = file::inode(path).map_err(|e| db_error::opening(path, Arc::new(e)))?;
-        let target = path
-            .canonicalize()
-            .map_err(|e| db_error::opening(path, Arc::new(e)))?;
-        file::check_name(path, &target)?;
-        open_files::check(path, &target, before)?;
+        let own = Arc::clone(place);
+        let (target, before) = on_file_system(move || prepare(&own, id)).await?;
         let options = SqliteConnectOptions::new()
             .filename(&target)
             .busy_timeout(BUSY_SLICE)
@@ -57,15 +49,11 @@ impl FileConnection {
             .disable_statement_logging();
         let mut raw = options.connect().await.map_err(|e| db_error::of(path, e))?;
         start(&mut raw, place, durability).await?;
-        let replaced = || SqlCause::Replaced { path: path.clone() };
-        // From the first transaction on, the log and the shared memory exist as long as the connection.
-        let files = Files::of(path, &target).map_err(|_| replaced())?;
-        if files.database() != before {
-            return Err(replaced());
-        }
+        let own = Arc::clone(place);
+        let files = on_file_system(move || opened(&own.path, &target, before)).await?;
         Ok(Self {
             raw,
-            files: open_files::enter(files)?,
+            files,
             epoch,
             place: Arc::clone(place),
         })
@@ -188,6 +176,52 @@ impl FileConnection {
 
 fn query(sql: Arc<str>) -> BoundQuery<'static> {
     sqlx::query(AssertSqlSafe(sql))
+}
+
+/// Runs what the file system may hold up: not on the thread of the engine, which renews leases. If this is
+/// dropped, the work goes on.
+async fn on_file_system<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SqlCause> + Send + 'static,
+) -> Result<T, SqlCause> {
+    spawn_blocking(work).await.unwrap_or_else(|error| {
+        let says = "the database file was not opened to the end";
+        Err(SqlCause::said(
+            ErrorKind::Unavailable,
+            says,
+            Arc::new(error),
+        ))
+    })
+}
+
+/// Makes the file if there is none, and checks what SQLite does not. Returns where links lead to, and which file
+/// is there.
+fn prepare(place: &SqliteTable, id: LeaseId) -> Result<(PathBuf, (u64, u64)), SqlCause> {
+    let path = &place.path;
+    if place.creates_directory {
+        file::create_directory(path)?;
+    }
+    file::create(path, id)?;
+    file::check_local(path)?;
+    let before = file::inode(path).map_err(|e| db_error::opening(path, Arc::new(e)))?;
+    let target = path
+        .canonicalize()
+        .map_err(|e| db_error::opening(path, Arc::new(e)))?;
+    file::check_name(path, &target)?;
+    open_files::check(path, &target, before)?;
+    Ok((target, before))
+}
+
+/// The files of a connection whose database was `before` when it was opened. From its first transaction on, the
+/// log and the shared memory exist as long as the connection.
+fn opened(path: &Path, target: &Path, before: (u64, u64)) -> Result<Arc<Files>, SqlCause> {
+    let replaced = || SqlCause::Replaced {
+        path: path.to_owned(),
+    };
+    let files = Files::of(path, target).map_err(|_| replaced())?;
+    if files.database() != before {
+        return Err(replaced());
+    }
+    open_files::enter(files)
 }
 
 /// Which table of which file.

@@ -10,6 +10,8 @@ mod conformance;
 mod containers;
 #[cfg(feature = "sqlite")]
 mod file;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod file_system;
 #[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod health;
 #[cfg(feature = "sqlite")]
