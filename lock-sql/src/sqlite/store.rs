@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock_core::admin::{LockInfo, Record};
-use polylock_core::engine::{Engine, LeaseId};
+use polylock_core::engine::{Engine, LeaseId, before};
 use polylock_core::{Error, FencingToken, LeaseState, LockKey, Released, RenewalRequest, Renewer};
+use tokio::time::Instant;
 
 use super::clocks::Clocks;
 use super::connection::SqliteTable;
@@ -125,6 +126,9 @@ fn on<T>(
 #[async_trait]
 impl Renewer for SqliteStore {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<polylock_core::Result<LeaseState>> {
+        let timeout = due.iter().map(|due| due.timeout).min().unwrap_or_default();
+        // The caller abandons all of them at once; before that, it gets the known results.
+        let until = Instant::now() + timeout.saturating_sub(REPORT.min(timeout / 8));
         let mut states = Vec::with_capacity(due.len());
         // One transaction at a time: a short lease does not wait behind thousands of long ones.
         for some in due.chunks(MAX_KEYS) {
@@ -136,9 +140,13 @@ impl Renewer for SqliteStore {
                 (request.timeout, rows, on(&request.key, renew))
             });
             let renewals: Vec<_> = renewals.collect();
-            let renewed = self.renewals.perform_all(renewals).await.into_iter();
+            let Some(renewed) = before(until, self.renewals.perform_all(renewals)).await else {
+                break;
+            };
+            let renewed = renewed.into_iter();
             states.extend(renewed.map(|state| state.map_err(SqlFailure::into)));
         }
+        states.resize_with(due.len(), || Err(SqlFailure::silent(timeout, true).into()));
         states
     }
 
@@ -146,6 +154,9 @@ impl Renewer for SqliteStore {
         true
     }
 }
+
+/// How long before the timeout of a renewal the known results are reported.
+const REPORT: Duration = Duration::from_millis(50);
 
 #[async_trait]
 impl LeaseStore for SqliteStore {
@@ -253,6 +264,9 @@ impl LeaseStore for SqliteStore {
 mod tests {
     use std::time::Instant;
 
+    use sqlx::sqlite::SqliteConnectOptions;
+    use sqlx::{ConnectOptions as _, Executor as _};
+
     use super::super::write_queue;
     use super::*;
     use crate::table::testing::{EXCLUSIVE, claim, id};
@@ -279,6 +293,43 @@ mod tests {
         assert!(write_queue::tests::waiting(&store.renewals) <= MAX_KEYS);
         drop(hanging);
         assert_eq!(renewing.await.len(), due.len());
+    }
+
+    /// The caller would abandon all of its renewals, at each attempt, until all of its locks are lost.
+    #[tokio::test]
+    async fn a_batch_that_takes_too_long_reports_what_is_renewed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let engine = Engine::of_this_process("sqlite");
+        let config = SqliteConfig::new(&path);
+        let (store, _) = SqliteStore::open(&config, &engine).await.unwrap();
+        let first = (0..MAX_KEYS).map(|n| format!("job {n}"));
+        let due = first.chain(["slow".to_owned()]).map(|name| {
+            let key = LockKey::new(name).unwrap();
+            RenewalRequest::new(key, id(1), Duration::from_secs(30))
+        });
+        let due: Vec<_> = due.collect();
+        for held in [&due[0], &due[MAX_KEYS]] {
+            let taken = store.take(&held.key, claim(1, EXCLUSIVE)).await.unwrap();
+            taken.unwrap();
+        }
+        let mut raw = SqliteConnectOptions::new()
+            .filename(&path)
+            .connect()
+            .await
+            .unwrap();
+        let slow = "CREATE VIEW endless AS WITH RECURSIVE n(x) AS \
+                    (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 30000000) SELECT x FROM n; \
+                    CREATE TRIGGER slow AFTER UPDATE ON polylock_locks \
+                    WHEN NEW.key = CAST('slow' AS BLOB) BEGIN SELECT max(x) FROM endless; END";
+        raw.execute(slow).await.unwrap();
+        let until = tokio::time::Instant::now() + due[0].timeout;
+        let states = before(until, store.renew(&due)).await;
+        let states = states.expect("the caller has given up");
+        assert_eq!(states.len(), due.len());
+        assert_eq!(*states[0].as_ref().unwrap(), LeaseState::Held);
+        let slow = states[MAX_KEYS].as_ref().unwrap_err();
+        assert!(slow.is_outcome_unknown(), "{slow}");
     }
 
     #[tokio::test]
