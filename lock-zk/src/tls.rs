@@ -30,7 +30,10 @@ mod rustls {
     }
 
     impl ZkCertificates {
-        pub(crate) fn read(tls: &TlsFiles, config: &ZooKeeperConfig) -> Result<Self, ZkFailure> {
+        pub(crate) async fn read(
+            tls: &TlsFiles,
+            config: &ZooKeeperConfig,
+        ) -> Result<Self, ZkFailure> {
             choose_provider();
             for (host, _) in &config.hosts {
                 // The client would panic.
@@ -57,15 +60,18 @@ mod rustls {
                      tls-ca-file, such as /etc/ssl/certs/ca-certificates.crt",
                 ));
             };
-            let ca = read(ca)?;
+            let ca = read(ca).await?;
+            let identity = match &tls.identity {
+                None => None,
+                Some((cert, key)) => Some((read(cert).await?, read(key).await?)),
+            };
             let mut options = TlsOptions::new().with_pem_ca(&ca).map_err(useless)?;
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(certificates(&ca)?);
             let probe = ClientConfig::builder().with_root_certificates(roots);
-            let probe = match &tls.identity {
+            let probe = match identity {
                 None => probe.with_no_client_auth(),
                 Some((cert, key)) => {
-                    let (cert, key) = (read(cert)?, read(key)?);
                     options = options.with_pem_identity(&cert, &key).map_err(useless)?;
                     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(useless)?;
                     let chain = certificates(&cert)?;
@@ -110,9 +116,10 @@ mod rustls {
         all.map_err(useless)
     }
 
-    fn read(path: &Path) -> Result<String, ZkFailure> {
-        std::fs::read_to_string(path)
-            .map_err(|error| wrong(format!("the TLS file {path:?} cannot be read: {error}")))
+    async fn read(path: &Path) -> Result<String, ZkFailure> {
+        // A file system that hangs must not stop the thread that renews leases.
+        let text = tokio::fs::read_to_string(path).await;
+        text.map_err(|error| wrong(format!("the TLS file {path:?} cannot be read: {error}")))
     }
 
     fn useless(error: impl Display) -> ZkFailure {
@@ -148,7 +155,8 @@ mod without {
     pub(crate) enum ZkCertificates {}
 
     impl ZkCertificates {
-        pub(crate) fn read(_: &TlsFiles, _: &ZooKeeperConfig) -> Result<Self, ZkFailure> {
+        #[expect(clippy::unused_async, reason = "it reads files with the feature")]
+        pub(crate) async fn read(_: &TlsFiles, _: &ZooKeeperConfig) -> Result<Self, ZkFailure> {
             let message = "this program is built without the feature \"tls\" of polylock \
                            (of polylock-zk, if used alone)";
             Err(ZkFailure::Config(message.to_owned()))

@@ -48,10 +48,12 @@ async fn open(
     deadline: Instant,
     engine: &Engine,
 ) -> Result<(Client, Moment), ZkFailure> {
-    let tls = config.tls.as_ref();
-    let certificates = tls
-        .map(|tls| ZkCertificates::read(tls, config))
-        .transpose()?;
+    let certificates = timeout_at(deadline, read_certificates(config)).await;
+    let certificates = certificates.unwrap_or_else(|_| {
+        let within = config.connect_timeout;
+        let message = format!("the TLS files were not read within {within:?}");
+        Err(ZkFailure::NoSession(message))
+    })?;
     let certificates = certificates.as_ref();
     let reserve = time_to_probe(config);
     loop {
@@ -71,6 +73,14 @@ async fn open(
             return Err(answers.into());
         }
         sleep(RETRY_INTERVAL).await;
+    }
+}
+
+/// The certificates, as they are in the files now.
+async fn read_certificates(config: &ZooKeeperConfig) -> Result<Option<ZkCertificates>, ZkFailure> {
+    match &config.tls {
+        Some(tls) => ZkCertificates::read(tls, config).await.map(Some),
+        None => Ok(None),
     }
 }
 

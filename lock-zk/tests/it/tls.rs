@@ -1,16 +1,19 @@
 //! TLS, with a real server.
 
+use std::fs::File;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use lock_testkit::servers::{
     ClientCertificate, ServerCertificate, TestCertificates, ZooKeeperOptions, ZooKeeperServer,
 };
-use polylock_core::ErrorKind;
-use polylock_zk::ZooKeeperConfig;
+use polylock_core::memory::Memory;
+use polylock_core::{DistributedLock as _, ErrorKind};
+use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 use zookeeper_client::{Client, Connector, TlsOptions};
 
-use crate::support::{assert_refused, config, open, release, take};
+use crate::support::{SOON, assert_refused, config, ms, open, release, request, take};
 
 fn server(
     certificate: ServerCertificate,
@@ -132,4 +135,26 @@ async fn wrong_files_are_named() {
     ] {
         assert_refused(config, ErrorKind::InvalidConfig, says).await;
     }
+}
+
+/// As on a file system whose server is away. The thread that opens sessions renews the leases of all backends.
+#[tokio::test]
+async fn a_file_that_hangs_stops_no_renewal_and_no_timeout() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let hanging = directory.path().join("ca.pem");
+    let made = Command::new("mkfifo").arg(&hanging).status();
+    assert!(made.expect("it runs").success());
+    let short = request("a").with_ttl(ms(500));
+    let held = Memory::new().acquire(&short).await.expect("it is free");
+    let config = config(&[1], "/locks").with_tls_ca(&hanging);
+    let config = config.with_connect_timeout(ms(1_500)).expect("in range");
+    let connected = tokio::time::timeout(SOON * 2, ZooKeeper::connect(config)).await;
+    let is_held = held.is_held();
+    // It is read to its end now.
+    drop(File::options().read(true).write(true).open(&hanging));
+    let connected = connected.expect("the timeout ends it");
+    let error = connected.expect_err("the file has no end");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.message().contains("TLS files"), "{error}");
+    assert!(is_held, "lost: {:?}", held.lost().reason());
 }
