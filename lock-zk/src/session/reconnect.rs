@@ -58,7 +58,7 @@ impl ZkSession {
         state.phase = SessionPhase::Doubted {
             until,
             since,
-            is_resumed: false,
+            resumed: None,
         };
         self.limit(until);
     }
