@@ -231,7 +231,7 @@ impl QuorumNode {
         match &parts[..] {
             [word, Value::Int(left), Value::Int(last)] if reply::text(word) == Some("held") => {
                 let left = u64::try_from(*left).ok().map(Duration::from_millis);
-                let last = u64::try_from(*last).map_err(|_| reply::strange(reply))?;
+                let last = last_token(*last).ok_or_else(|| reply::strange(reply))?;
                 Ok(Vote::Held { left, last })
             }
             // The release of this acquisition arrived first: the node cannot vote for it any more.
@@ -241,7 +241,7 @@ impl QuorumNode {
             }),
             [word, run, Value::Int(last)] if reply::text(word) == Some("rejoining") => {
                 let run = reply::text(run).ok_or_else(|| reply::strange(reply))?;
-                let last = u64::try_from(*last).map_err(|_| reply::strange(reply))?;
+                let last = last_token(*last).ok_or_else(|| reply::strange(reply))?;
                 self.saw(run, Duration::ZERO);
                 self.watch();
                 let left = self.rejoins_in();
@@ -271,6 +271,12 @@ impl QuorumNode {
         }
         Err(RedisCause::Late.into())
     }
+}
+
+/// Reads the last token on record at a node. 0 for none, and for one that no client has accepted.
+fn last_token(last: i64) -> Option<u64> {
+    let last = u64::try_from(last).ok()?;
+    Some(if reply::is_token(last) { last } else { 0 })
 }
 
 /// How long a waiting writer keeps new readers out after each attempt: longer than its backoff and its

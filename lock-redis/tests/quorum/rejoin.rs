@@ -260,6 +260,29 @@ async fn the_token_of_an_early_refusal_is_continued() {
     }
 }
 
+/// Another program has written it, or the clock of the node is broken: no script could count on from it, and no later
+/// vote would count.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_beyond_all_tokens_is_not_continued() {
+    let nodes = start(3);
+    nodes[2].command(&["SET", "{a}:fence", "9999999999999999|of another program"]);
+    nodes[2].command(&["SET", "a", "of another client"]);
+    let slow = nodes.iter().take(2).map(|node| {
+        let slow = Proxy::start(node.port());
+        slow.set_latency(Direction::Both, ms(50));
+        slow
+    });
+    let slow: Vec<_> = slow.collect();
+    let ports = [slow[0].port(), slow[1].port(), nodes[2].port()];
+    let locks = open(config(ports, PATIENT)).await;
+    for n in 0..2 {
+        let guard = take(&locks, "a").await;
+        let token = token(&guard);
+        assert!(token < 1 << 53, "token {token} of grant {n}");
+        release(guard).await;
+    }
+}
+
 /// It does not vote, but tells the token that it has in its file.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_rejoins_tells_the_token_that_it_remembers() {
