@@ -150,12 +150,12 @@ impl ServerFacts {
 /// The offset of a clock. The server read it at an unknown moment within the round trip.
 fn offset(time: Value, asked: SystemTime, round: Duration) -> Option<Offset> {
     let (seconds, micros) = from_redis_value::<(u64, u32)>(time).ok()?;
-    let there = Duration::new(seconds, micros.checked_mul(1000)?);
+    let there = Duration::from_secs(seconds).checked_add(Duration::from_micros(micros.into()))?;
     let here = asked.duration_since(UNIX_EPOCH).ok()? + round / 2;
     let off = there.abs_diff(here);
     Some(Offset {
         least: off.saturating_sub(round / 2),
-        most: off + round / 2,
+        most: off.saturating_add(round / 2),
     })
 }
 
@@ -187,5 +187,11 @@ mod tests {
             );
         }
         assert_eq!(offset(Value::Okay, asked, round), None);
+        for (micros, is_time) in [("999999", true), ("1000000", false)] {
+            let parts = [&*u64::MAX.to_string(), micros];
+            let parts = parts.map(|text| Value::BulkString(text.into()));
+            let offset = offset(Value::Array(parts.to_vec()), asked, round);
+            assert_eq!(offset.is_some(), is_time, "{micros} us");
+        }
     }
 }
