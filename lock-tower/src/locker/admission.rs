@@ -187,7 +187,7 @@ impl AdmissionLimiter {
         if is_emptied {
             // Outside of the mutex, since a waker may enter. Called in destructors, and a waker may panic.
             drop(catch_unwind(AssertUnwindSafe(|| {
-                self.emptied.notify_waiters()
+                self.emptied.notify_waiters();
             })));
         }
     }
