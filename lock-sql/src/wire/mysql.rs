@@ -126,6 +126,7 @@ fn db_error(error: sqlx::Error) -> DbError {
 /// What is said of an error, where the class does not say it.
 fn says(number: u16) -> Option<&'static str> {
     Some(match number {
+        1129 => "the server blocks this host after connections that broke, see max_connect_errors",
         1184 => "the server has closed a new connection: a statement of init_connect fails",
         1461 => {
             "the server has no room for another prepared statement, see max_prepared_stmt_count"
@@ -176,9 +177,9 @@ fn class(number: u16) -> ErrorClass {
         1146 | 1049 => ErrorClass::NoTable,
         // ER_OPTION_PREVENTS_STATEMENT, ER_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE, MariaDB's 1836
         1290 | 1792 | 1836 => ErrorClass::ReadOnly,
-        // ER_CON_COUNT_ERROR, ER_USER_LIMIT_REACHED, ER_TOO_MANY_USER_CONNECTIONS,
+        // ER_CON_COUNT_ERROR, ER_HOST_IS_BLOCKED, ER_USER_LIMIT_REACHED, ER_TOO_MANY_USER_CONNECTIONS,
         // ER_MAX_PREPARED_STMT_COUNT_REACHED
-        1040 | 1226 | 1203 | 1461 => ErrorClass::TooMany,
+        1040 | 1129 | 1226 | 1203 | 1461 => ErrorClass::TooMany,
         // Errors of clients, which a proxy passes on: its connection to the server broke, or cannot be made. ProxySQL
         // has a number of its own if that takes too long.
         2000..=2999 | 9001 => ErrorClass::Gone,

@@ -12,11 +12,11 @@ use polylock_core::{DistributedLock, Error, ErrorKind, Wait};
 use polylock_sql::SqlLock;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::server::support::{
-    Forwarder, Mode, Site, assert_free, ms, request, take_and_release, until,
+    Forwarder, Mode, ReplyChanger, Site, assert_free, connect, ms, request, take_and_release, until,
 };
 
 const MODES: [Mode; 3] = [Mode::Row, Mode::Advisory, Mode::Lease];
@@ -250,6 +250,39 @@ async fn limits_and_accounts_of_mariadb_are_told_apart() {
         site.sql(admit).await;
     }
     take_and_release(&site.open().await, "job").await;
+}
+
+/// The probe of a load balancer or a port scan is enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_the_server_blocks_is_told_so() {
+    // MySQL refuses with the same number, and counts differently.
+    if MariaDbServer::is_mysql() {
+        return;
+    }
+    let options = MariaDbOptions::new().with_config("skip_name_resolve", "OFF");
+    let server = MariaDbServer::start(options.with_config("max_connect_errors", "1"));
+    let site = Site::mariadb(&Arc::new(server), Mode::Lease);
+    // The server blocks no host that is itself.
+    let address = Ipv4Addr::new(127, 0, 0, 5);
+    let proxy = ReplyChanger::start_at(address, site.server.port()).await;
+    let mut blocked = None;
+    until("the server blocks it", async || {
+        let mut broken = connect(address, site.server.port()).await;
+        let hello = b"\x05\0\0\x01hello";
+        broken.write_all(hello).await.expect("it is read");
+        let refused = broken.read_to_end(&mut Vec::new()).await;
+        refused.expect("it is refused");
+        // The server counts it after its reply, and a connection before that begins the count anew.
+        tokio::time::sleep(ms(100)).await;
+        blocked = SqlLock::open(&site.url_at(proxy.port())).await.err();
+        blocked.is_some()
+    })
+    .await;
+    let error = blocked.expect("it is refused");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.message().contains("max_connect_errors"), "{error}");
+    site.sql("FLUSH HOSTS").await;
+    take_and_release(&site.open_at(proxy.port()).await, "job").await;
 }
 
 /// MySQL alone has this mode, in which it takes connections of administrators only.

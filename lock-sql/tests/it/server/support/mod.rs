@@ -17,7 +17,7 @@ use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LockGuard, LostR
 pub(crate) use self::database::Database;
 pub(crate) use self::forwarder::Forwarder;
 pub(crate) use self::harness::Store;
-pub(crate) use self::reply_changer::ReplyChanger;
+pub(crate) use self::reply_changer::{ReplyChanger, connect};
 pub(crate) use self::site::{Kind, Mode, SESSION, Site};
 pub(crate) use self::watch::kill;
 

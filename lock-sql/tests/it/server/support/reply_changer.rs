@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
 /// A proxy of bytes in front of a server that changes one reply.
@@ -17,6 +17,11 @@ type Change = fn(&mut Vec<u8>);
 
 impl ReplyChanger {
     pub(crate) async fn start(target: u16) -> Self {
+        Self::start_at(Ipv4Addr::LOCALHOST, target).await
+    }
+
+    /// One whose connections come from this address.
+    pub(crate) async fn start_at(address: Ipv4Addr, target: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let listener = listener.expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
@@ -25,8 +30,7 @@ impl ReplyChanger {
         let serving = tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.expect("a connection");
-                let server = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await;
-                let server = server.expect("the server listens");
+                let server = connect(address, target).await;
                 tokio::spawn(relay(client, server, Arc::clone(&planned)));
             }
         });
@@ -57,6 +61,14 @@ impl Drop for ReplyChanger {
     fn drop(&mut self) {
         self.serving.abort();
     }
+}
+
+/// A connection from this address to a server.
+pub(crate) async fn connect(from: Ipv4Addr, target: u16) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((from, 0).into()).expect("a port is free");
+    let server = socket.connect((Ipv4Addr::LOCALHOST, target).into()).await;
+    server.expect("the server listens")
 }
 
 async fn relay(client: TcpStream, server: TcpStream, change: Arc<Mutex<Option<Change>>>) {
