@@ -1,12 +1,13 @@
 //! Renewals: one keep-alive for all locks on a lease of etcd, and one read that shows that they are held.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Client, Error as ClientError, KeyValue, Txn, TxnOp};
 use futures_util::future::{join_all, try_join_all};
-use polylock_core::engine::Moment;
+use polylock_core::engine::{Moment, before};
 use polylock_core::{Error, LeaseState, LostReason, RenewalRequest, Renewer, Result, TtlRule};
 use tokio::join;
 use tokio::time::Instant;
@@ -38,11 +39,21 @@ enum RenewMethod {
     Move,
 }
 
-/// Answers, by their place among the requests.
-type RenewReplies = Vec<(usize, Result<LeaseState>)>;
+/// The answers that are known so far, in the order of the requests.
+struct RenewReplies(Mutex<Vec<Result<LeaseState>>>);
+
+impl RenewReplies {
+    fn report(&self, at: usize, state: Result<LeaseState>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known[at] = state;
+    }
+}
 
 /// How many keys one transaction reads; servers allow 128 operations unless configured.
 const READS: usize = 100;
+
+/// How long before the timeout of the caller the answers are returned.
+const REPORT: Duration = Duration::from_millis(50);
 
 #[async_trait]
 impl Renewer for EtcdStore {
@@ -99,14 +110,21 @@ impl EtcdStore {
             }
         }
         self.retire_ended();
+        let timeout = requests.iter().map(|request| request.timeout).min();
+        let timeout = timeout.unwrap_or_default();
+        // The caller abandons all of them at once; before that, it gets the known answers.
+        let until = Instant::now() + timeout.saturating_sub(REPORT.min(timeout / 8));
         let begun = self.engine.now();
         let mut kept: HashMap<i64, (Arc<ServerLease>, Vec<Due<'_>>)> = HashMap::new();
-        let (mut alone, mut answers) = (Vec::new(), Vec::new());
+        let silent = requests
+            .iter()
+            .map(|_| Err(EtcdFailure::Silent(timeout).into()));
+        let (mut alone, replies) = (Vec::new(), RenewReplies(Mutex::new(silent.collect())));
         for (at, request) in requests.iter().enumerate() {
             let lease = self.lease(request.id);
             let known = lease.and_then(|lease| Some((lease.known_path()?, lease)));
             let Some((path, lease)) = known else {
-                answers.push((at, Ok(LeaseState::Lost(LostReason::Stolen))));
+                replies.report(at, Ok(LeaseState::Lost(LostReason::Stolen)));
                 continue;
             };
             let end = begun + request.ttl;
@@ -125,24 +143,32 @@ impl EtcdStore {
                 plan => alone.push((plan, due)),
             }
         }
+        let known = &replies;
         let kept = kept
             .values()
-            .map(|(lease, due)| self.keep_alive(lease, due));
+            .map(|(lease, due)| self.keep_alive(lease, due, known));
         let alone = alone.iter().map(|(plan, due)| async move {
             let state = match plan {
                 RenewMethod::Check => self.check(due).await,
                 _ => self.relocate(due).await,
             };
-            (due.at, state.map_err(Error::from))
+            known.report(due.at, state.map_err(Error::from));
         });
-        let (kept, alone) = join!(join_all(kept), join_all(alone));
-        answers.extend(kept.into_iter().flatten().chain(alone));
-        answers.sort_by_key(|(at, _)| *at);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        // A lock whose write is late costs none of the others.
+        before(until, async { join!(join_all(kept), join_all(alone)) }).await;
+        replies
+            .0
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Renews a lease of etcd, and says which of its locks are held.
-    async fn keep_alive(&self, attached: &Arc<ServerLease>, due: &[Due<'_>]) -> RenewReplies {
+    /// Renews a lease of etcd, and reports which of its locks are held.
+    async fn keep_alive(
+        &self,
+        attached: &Arc<ServerLease>,
+        due: &[Due<'_>],
+        replies: &RenewReplies,
+    ) {
         let paths: Vec<_> = due.iter().map(|due| due.path.as_str()).collect();
         let renewed = self.renewed(attached, |client| read(client, &paths));
         let found = match renewed.await {
@@ -154,7 +180,10 @@ impl EtcdStore {
             Ok(found) => found,
             Err(failure) => {
                 let error = Error::from(failure);
-                return due.iter().map(|due| (due.at, Err(error.clone()))).collect();
+                for due in due {
+                    replies.report(due.at, Err(error.clone()));
+                }
+                return;
             }
         };
         let states = due.iter().zip(found).map(|(due, found)| async move {
@@ -162,9 +191,9 @@ impl EtcdStore {
                 Some(state) => Ok(state),
                 None => self.relocate(due).await,
             };
-            (due.at, state.map_err(Error::from))
+            replies.report(due.at, state.map_err(Error::from));
         });
-        join_all(states).await
+        join_all(states).await;
     }
 
     async fn check(&self, due: &Due<'_>) -> Result<LeaseState, EtcdFailure> {

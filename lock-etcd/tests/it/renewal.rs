@@ -256,6 +256,31 @@ async fn a_lock_that_is_renewed_from_outside_is_kept() {
     release(guard).await;
 }
 
+/// As at a server with a slow disk: a keep-alive and a read need none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_move_hangs_costs_no_other() {
+    let place = Place::new().await;
+    let (locks, other) = (place.counted().await, place.client().await);
+    let (kept, stuck) = (
+        acquire(&locks, "kept").await,
+        acquire(&locks, "stuck").await,
+    );
+    // It has to move back to a lease of its client.
+    let id = stuck.lease_id().expect("it has an id");
+    let moved = admin(&other).renew_lease(&key("stuck"), id, TTL).await;
+    assert_eq!(moved.expect("it answers"), LeaseState::Held);
+    let end = Instant::now() + TTL * 2;
+    while stuck.is_held() && Instant::now() < end {
+        // Each write is held, and given up by the client.
+        place.counter().hold(is_write);
+        tokio::time::sleep(ms(5)).await;
+    }
+    assert!(!stuck.is_held(), "it was moved");
+    assert!(kept.is_held(), "lost: {:?}", kept.lost().reason());
+    place.counter().pass();
+    release(kept).await;
+}
+
 /// A holder that renews its lock until an administrator has moved the key counts on a whole ttl. The next lease is
 /// as long, although the administrator asks for less.
 #[tokio::test(flavor = "multi_thread")]
