@@ -217,7 +217,8 @@ impl EtcdStore {
         }
         let moved = async { lease.put(&self.target(due).await?, None).await };
         match (moved.await, lease.server_lease()) {
-            // Its lease was to end for another lock, which no contender can be granted now.
+            // Its lease was to end for another lock. That stays held until there is space, at the cost of those that
+            // are queued for it: a full database takes no new contenders.
             (Err(failure), Some(attached)) if failure.is_full() => {
                 let path = [due.path.as_str()];
                 let renewed = self.renewed(&attached, |client| read(client, &path));

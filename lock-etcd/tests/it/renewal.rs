@@ -7,7 +7,9 @@ use futures_util::future::join_all;
 use lock_testkit::locks::renewed_after;
 use polylock_core::engine::LeaseId;
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{AcquireRequest, DistributedLock, LeaseState, LockGuard, LostReason, Renewal};
+use polylock_core::{
+    AcquireRequest, DistributedLock, LeaseState, LockGuard, LostReason, Renewal, Wait,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -132,6 +134,28 @@ async fn an_abandoned_lock_ends_and_its_neighbors_stay() {
         tokio::time::sleep(TTL * 2).await;
         release(kept).await;
     }
+}
+
+/// Its neighbors cannot move to another lease of etcd, and would be lost with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_left_at_a_full_database_ends_once_there_is_space() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
+    let lease = place.tree().leases("kept").await;
+    assert_eq!(place.tree().leases("left").await, lease);
+    let other = place.client().await;
+    let patient = long("left").with_wait(Wait::AtMost(SOON * 12));
+    let waiter = place.waiter(&other, patient).await;
+    place.counter().fill(is_grant);
+    left.abandon();
+    tokio::time::sleep(TTL * 3).await;
+    assert!(kept.is_held(), "lost: {:?}", kept.lost().reason());
+    assert!(!waiter.is_finished(), "the lease that both have has ended");
+    place.counter().make_space();
+    release(granted(waiter).await).await;
+    assert!(kept.is_held(), "lost: {:?}", kept.lost().reason());
+    release(kept).await;
 }
 
 /// A release that is under way while other locks are renewed moves none of them to another lease of etcd.
