@@ -2,9 +2,10 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::select_ok;
@@ -12,7 +13,7 @@ use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisResult};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 #[cfg(unix)]
 use tokio::net::UnixStream;
 use tokio::net::{TcpStream, lookup_host};
@@ -31,7 +32,7 @@ pub(super) struct SocketState {
     task: OnceLock<JoinSet<()>>,
 }
 
-/// Connects. Tasks that share the `life` of the socket send their requests in one write.
+/// Connects. Many tasks that share the `life` of the socket send their requests in few writes.
 ///
 /// The client drives TLS connections and those without a life, and writes each request separately.
 pub(super) async fn connect(
@@ -76,20 +77,20 @@ async fn drive(
     life: &Arc<SocketState>,
 ) -> RedisResult<MultiplexedConnection> {
     let info = client.get_connection_info().redis_settings();
-    let made = MultiplexedConnection::new_with_config(info, stream, settings).await;
+    let made = MultiplexedConnection::new_with_config(info, InParts(stream), settings).await;
     let (connection, driver) = made?;
     // The task does not count as a user of the socket: it would keep itself alive.
     let users = Arc::downgrade(life);
     let is_shared = move || {
         let users = users.upgrade();
-        users.is_some_and(|users| users.under_way.load(Ordering::Relaxed) > 1)
+        users.is_some_and(|users| users.under_way.load(Ordering::Relaxed) > FEW_REQUESTS)
     };
     let mut driver = Box::pin(driver);
     let mut has_yielded = false;
     let mut task = JoinSet::new();
     task.spawn(poll_fn(move |context| {
-        // Yields to the tasks that are ready, so that their requests leave in the same write. tokio
-        // polls a task woken by another before all others, which would cause one write for each request.
+        // Yields to the tasks that are ready, so that their requests leave together. tokio polls a task
+        // woken by another before all others, which would cause one write for each request.
         has_yielded = !has_yielded && is_shared();
         if has_yielded {
             context.waker().wake_by_ref();
@@ -100,6 +101,51 @@ async fn drive(
     let set = life.task.set(task);
     debug_assert!(set.is_ok(), "a connection has one task");
     Ok(connection)
+}
+
+/// How many requests leave each in a write of its own, so that the server begins with the first while the tasks send
+/// the rest.
+const FEW_REQUESTS: usize = 8;
+
+/// A socket that takes a large write in parts.
+///
+/// A server replies at once to all requests that it reads together, and their tasks then send their next requests
+/// together: the server is idle while they run, and they wait while it works. With parts, both work.
+struct InParts<S>(S);
+
+/// The smallest part in bytes: one or two requests.
+const MIN_PART: usize = 256;
+
+/// A part is what is left, divided by this.
+const PARTS: usize = 4;
+
+impl<S: AsyncRead + Unpin> AsyncRead for InParts<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for InParts<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let part = bytes.len().div_ceil(PARTS).max(MIN_PART).min(bytes.len());
+        Pin::new(&mut self.0).poll_write(context, &bytes[..part])
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
 }
 
 /// For a connection that is driven by the client. On Linux, data that is not acknowledged for twice the
@@ -129,4 +175,52 @@ fn keepalive() -> TcpKeepalive {
         .with_time(Duration::from_secs(10))
         .with_interval(Duration::from_secs(5))
         .with_retries(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    /// Keeps what is written to it.
+    #[derive(Default)]
+    struct Written(Vec<Vec<u8>>);
+
+    impl AsyncWrite for Written {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.0.push(bytes.to_vec());
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_written_arrives_in_parts_and_in_order() {
+        for (length, parts) in [
+            (1, &[1][..]),
+            (256, &[256]),
+            (300, &[256, 44]),
+            (2048, &[512, 384, 288, 256, 256, 256, 96]),
+        ] {
+            let bytes: Vec<u8> = (0..=250).cycle().take(length).collect();
+            let mut socket = InParts(Written::default());
+            socket.write_all(&bytes).await.unwrap();
+            let written = socket.0.0;
+            let sizes: Vec<_> = written.iter().map(Vec::len).collect();
+            assert_eq!(sizes, parts, "{length} bytes");
+            assert_eq!(written.concat(), bytes, "{length} bytes");
+        }
+    }
 }
