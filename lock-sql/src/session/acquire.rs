@@ -338,7 +338,12 @@ impl Actor {
         }
         let args = self.context.args(key).with(Args::SESSION, self.number);
         let undone = self.ask(|it| &it.release[usize::from(is_shared)], &args);
-        let is_undone = undone.await.is_ok_and(|answer| !is_elsewhere(&answer));
+        let undone = undone.await;
+        let is_moved = undone.as_ref().is_ok_and(is_elsewhere);
+        if is_moved {
+            self.lose_moved();
+        }
+        let is_undone = undone.is_ok() && !is_moved;
         if !is_undone {
             self.is_over = true;
             // With other locks in it, it closes after their holders have been notified.

@@ -253,10 +253,7 @@ impl Actor {
             .with(Args::SESSION, self.number)
             .with(Args::SESSION_ID, &self.handle.id.as_bytes()[..]);
         match self.ask(|it| &it.probe, &args).await {
-            Ok(answer) if answer.int(0) != Some(self.number) => {
-                tracing::error!("a pooler or a proxy in the path has moved the session");
-                self.lose_locks();
-            }
+            Ok(answer) if answer.int(0) != Some(self.number) => self.lose_moved(),
             Ok(answer) if !self.was_read_only && answer.last_int(READ_ONLY_IN_PROBE) == Some(1) => {
                 tracing::warn!("the server has become read-only, another one may be the primary");
                 self.lose_locks();
@@ -285,6 +282,12 @@ impl Actor {
         for control in self.handle.end().into_values() {
             control.lose(LostReason::SessionEnded);
         }
+    }
+
+    /// The connection reaches another session of the server, which has none of the locks.
+    pub(super) fn lose_moved(&mut self) {
+        tracing::error!("a pooler or a proxy in the path has moved the session");
+        self.lose_locks();
     }
 
     /// Runs a message whose reply proves that the session lives. Without a reply the session is
@@ -402,7 +405,7 @@ impl Actor {
         }
         match freed {
             Ok(answer) if is_elsewhere(&answer) => {
-                self.lose_locks();
+                self.lose_moved();
                 Err(SqlFailure {
                     outcome_unknown: true,
                     ..ended()
@@ -444,7 +447,7 @@ impl Actor {
         });
     }
 
-    async fn downgrade(&mut self, id: LeaseId) -> Result<(), SqlFailure> {
+    pub(super) async fn downgrade(&mut self, id: LeaseId) -> Result<(), SqlFailure> {
         let sql = self.context.statements.downgrade.clone();
         let sql = sql.ok_or_else(ended)?;
         let mut held = self.held.remove(&id).ok_or_else(ended)?;
@@ -458,8 +461,16 @@ impl Actor {
             drop(timeout(RECORDING, recording.ended()).await);
         }
         let args = self.args(&held.key, id);
-        if let Err(failure) = self.ask_sql(&sql, &args).await {
+        let failure = match self.ask_sql(&sql, &args).await {
+            Ok(answer) if is_elsewhere(&answer) => {
+                self.lose_moved();
+                Some(ended())
+            }
+            Ok(_) => None,
             // It may be held in both ways.
+            Err(failure) => Some(failure),
+        };
+        if let Some(failure) = failure {
             self.held.insert(id, held);
             self.is_over = true;
             return Err(failure);

@@ -19,8 +19,9 @@ pub(crate) struct SessionStatements {
     pub(crate) try_take: [Arc<Sql>; 2],
     /// The same with a wait.
     pub(crate) wait_take: [Arc<Sql>; 2],
-    /// Releases a lock, also one that a failed acquisition may have left; 0: it was not held. In another session
-    /// of the server, whose lock may be that of another client, it releases nothing and says so: [`is_elsewhere`].
+    /// Releases a lock, also one that a failed acquisition may have left; 0: it was not held. On PostgreSQL in advisory
+    /// mode, a release or downgrade that reaches another session of the server, which may hold the lock for another client,
+    /// changes nothing: see [`is_elsewhere`].
     pub(crate) release: [Arc<Sql>; 2],
     /// The same for a lock with a record of its holder that would outlive it, in a session without other
     /// locks.
@@ -140,7 +141,7 @@ pub(crate) mod got {
     pub(crate) const INTERRUPTED: i64 = -3;
 }
 
-/// Whether a release ran in another session of the server, and has released nothing.
+/// Whether a release or a downgrade ran in another session of the server, and has changed nothing.
 pub(crate) fn is_elsewhere(released: &QueryResult) -> bool {
     released.int(0) == Some(got::ELSEWHERE)
 }

@@ -224,10 +224,12 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
             clear(forget_shared(table, 4)),
         ]),
         // For a moment the session has it in both modes, so that none acquires it in between.
-        downgrade: Some(Sql::new(
-            "SELECT pg_advisory_lock_shared({3});
-             SELECT (pg_advisory_unlock({3}))::int::bigint",
-        )),
+        downgrade: Some(Sql::prepared(format!(
+            "SELECT CASE WHEN pg_backend_pid() <> {{6}} THEN {}::bigint
+                 WHEN pg_advisory_lock_shared({{3}}) IS NULL THEN 0
+                 ELSE (pg_advisory_unlock({{3}}))::int::bigint END",
+            got::ELSEWHERE
+        ))),
         // Its commit must not wait with the lock of the sequence: see `tokens`.
         draw: Sql::new(format!(
             "SELECT {LAZY}; {}",

@@ -52,3 +52,23 @@ async fn a_release_that_a_pooler_has_moved_frees_no_lock_of_others() {
     let error = other.acquire(&request("k", Wait::Never)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended, "two holders: {error}");
 }
+
+#[tokio::test]
+async fn a_downgrade_that_a_pooler_has_moved_changes_no_lock_of_others() {
+    let url = format!("{}?mode=advisory", PostgresServer::shared().database());
+    let (here, other) = (open(&url).await, open(&url).await);
+    let id = LeaseId::from_bytes([1; 16]);
+    let mut actor = session_with(id, None, &here).await;
+    let key = actor.held[&id].key.clone();
+    let mut moved = here.open_another().await;
+    let taken = Sql::new("SELECT pg_try_advisory_lock({3})::int::bigint");
+    let taken = moved.run(&taken, here.context.args(&key).values()).await;
+    assert_eq!(taken.unwrap().int(0), Some(1), "it is free");
+    actor.connection = Some(moved);
+    let failure = actor.downgrade(id).await.unwrap_err();
+    assert!(failure.ends_session(), "{}", failure.cause);
+    assert!(actor.is_over, "the session goes on");
+    let reader = request("k", Wait::Never).with_mode(Mode::Shared);
+    let error = other.acquire(&reader).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended, "two holders: {error}");
+}

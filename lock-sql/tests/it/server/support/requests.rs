@@ -38,6 +38,12 @@ pub(crate) fn of(command: &Command, mode: Mode) -> Option<Request> {
         {
             Some(Request::Acquire)
         }
+        // A downgrade.
+        Mode::Advisory
+            if has(&["pg_advisory_lock_shared("]) && has(&["ELSE (pg_advisory_unlock"]) =>
+        {
+            None
+        }
         Mode::Advisory if has(&["RELEASE_LOCK(", "ELSE (pg_advisory_unlock"]) => {
             Some(Request::Release)
         }
