@@ -101,7 +101,12 @@ impl ZkSession {
             SessionPhase::Over => return,
             // What was asked on the connection that broke says nothing of this one.
             SessionPhase::Doubted { since, .. } if sent <= since => return,
-            SessionPhase::Doubted { .. } => state.resume(self.negotiated.asked()),
+            SessionPhase::Doubted { .. } => {
+                state.resume(self.negotiated.asked());
+                if state.broke_since(sent) {
+                    return;
+                }
+            }
             SessionPhase::Connected => {}
         }
         state.phase = SessionPhase::Connected;

@@ -168,7 +168,8 @@ impl ZkSession {
             return false;
         }
         self.resume_if_connected(&mut state);
-        now < state.evidence.valid_until()
+        // The connection may be another one than it was known to be.
+        !state.broke_since(sent) && now < state.evidence.valid_until()
     }
 
     /// Whether a grant needs a write first, as a proof that the session lasts.
@@ -195,7 +196,9 @@ impl ZkSession {
             return;
         }
         self.resume_if_connected(&mut state);
-        state.evidence.committed(sent);
+        if !state.broke_since(sent) {
+            state.evidence.committed(sent);
+        }
     }
 
     /// Manages a lock, and reports at once what has happened to the session already. Its node was

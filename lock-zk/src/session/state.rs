@@ -21,7 +21,7 @@ pub(super) enum SessionPhase {
         until: Moment,
         /// When it broke.
         since: Moment,
-        /// When the request left for the connection that there is now; `None` without one.
+        /// When the connect request of the present connection left; `None` while disconnected.
         resumed: Option<Moment>,
     },
     Over,
