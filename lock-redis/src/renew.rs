@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout};
 
-use crate::error::{RedisCause, RedisFailure};
+use crate::error::{RedisCause, RedisFailure, Refusal};
 use crate::keys::RedisKeys;
 use crate::reply::{self, LeaseReply};
 use crate::script::RENEW;
@@ -71,11 +71,13 @@ impl Server {
         // Boxed: rarely needed.
         let renewing = Box::pin(async move {
             let (mut parts, mut states) = (vec![second, first], Vec::with_capacity(due.len()));
+            let mut calls = 0;
             while let Some(part) = parts.pop() {
                 let some = self.renew_together(part, within, lost, note).await;
+                calls += 1;
                 match halves(part, &some) {
-                    Some([first, second]) => parts.extend([second, first]),
-                    None => states.extend(some),
+                    Some([first, second]) if calls < MAX_PARTS => parts.extend([second, first]),
+                    _ => states.extend(some),
                 }
             }
             states
@@ -164,12 +166,19 @@ impl Server {
         within: Duration,
     ) {
         let is_lost = |state: &LeaseReply| matches!(state, Ok(LeaseState::Lost(_)));
-        if states.iter().all(is_lost)
+        if !states.iter().all(is_lost) {
+            return;
+        }
+        match timeout(within, self.extend(due)).await {
             // A lost lease is not extended.
-            && let Ok(Ok(found)) = timeout(within, self.extend(due)).await
-            && found.iter().all(is_lost)
-        {
-            *states = found;
+            Ok(Ok(found)) if found.iter().all(is_lost) => *states = found,
+            // The data of the server may be old, and does not show that the lease is lost.
+            Ok(Err(failure))
+                if failure.is_of_replica() || failure.refusal() == Some(Refusal::ClusterDown) =>
+            {
+                *states = due.iter().map(|_| Err(failure.clone())).collect();
+            }
+            _ => {}
         }
     }
 
@@ -222,6 +231,10 @@ impl Server {
 
 /// When a round of renewals is over, whose turn it is to send a call, and the calls that wait for replicas together.
 type RenewalLimits<'a> = (Instant, &'a Semaphore, Option<&'a WaitBatch>);
+
+/// How many calls a refused one is replaced by before its other halves fail as a whole: enough to find a few keys among
+/// thousands.
+pub(crate) const MAX_PARTS: usize = 64;
 
 /// The halves of a call that the server refused because of one of its keys.
 pub(crate) fn halves<'a>(

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::node::{Quorum, QuorumNode, await_rest};
 use super::votes::{Decision, Votes};
 use crate::error::RedisFailure;
-use crate::renew::{MAX_RENEWALS, halves};
+use crate::renew::{MAX_PARTS, MAX_RENEWALS, halves};
 
 /// Renews leases on all nodes: one call per node for all that are due.
 #[async_trait]
@@ -90,15 +90,18 @@ impl QuorumNode {
     async fn extend(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, RedisFailure>> {
         let mut answers = Vec::with_capacity(due.len());
         let mut chunks: Vec<_> = due.chunks(MAX_RENEWALS).rev().collect();
+        let most = chunks.len() + MAX_PARTS;
+        let mut calls = 0;
         while let Some(chunk) = chunks.pop() {
             let states = self.server.extend(chunk).await;
+            calls += 1;
             let states = states.unwrap_or_else(|failure| {
                 let all = chunk.iter().map(|_| Err(failure.clone()));
                 all.collect()
             });
             match halves(chunk, &states) {
-                Some([first, second]) => chunks.extend([second, first]),
-                None => answers.extend(states),
+                Some([first, second]) if calls < most => chunks.extend([second, first]),
+                _ => answers.extend(states),
             }
         }
         answers

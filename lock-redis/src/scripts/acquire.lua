@@ -30,6 +30,7 @@ if is_holder(id) then
 end
 if to ~= '' and to ~= '+' and not ticket then
   -- Granted and ended since, or dropped: it comes with another id if it comes again.
+  require_master()
   return { 'gone', 0 }
 end
 local begins = false

@@ -73,11 +73,14 @@ for n = 1, #ARGV / 4 do
     end
   end
   if held == 0 and notes then
-    -- The data of a replica may be old, and does not show that a lease is lost. A replica refuses every write; no
-    -- field has this name, so that a master does nothing.
+    -- The data of a replica, and of a cluster that is down and answers reads, may be old, and does not show that a
+    -- lease is lost. They refuse every write; no field has this name, so that a master does nothing.
     local written = redis.pcall('HDEL', notes, '')
-    if type(written) == 'table' and string.find(written['err'], 'READONLY', 1, true) then
+    local why = type(written) == 'table' and written['err'] or ''
+    if string.find(why, 'READONLY', 1, true) then
       return redis.error_reply('READONLY this is a replica')
+    elseif string.find(why, 'cluster is down', 1, true) then
+      return redis.error_reply('CLUSTERDOWN the cluster is down')
     end
     if type(redis.pcall('HGET', notes, 'b:' .. id)) == 'string' then
       held = 2
