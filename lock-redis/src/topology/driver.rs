@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -76,22 +76,22 @@ async fn drive(
     settings: AsyncConnectionConfig,
     life: &Arc<SocketState>,
 ) -> RedisResult<MultiplexedConnection> {
-    let info = client.get_connection_info().redis_settings();
-    let made = MultiplexedConnection::new_with_config(info, InParts(stream), settings).await;
-    let (connection, driver) = made?;
-    // The task does not count as a user of the socket: it would keep itself alive.
+    // Neither the socket nor its task counts as a user: they would keep themselves alive.
     let users = Arc::downgrade(life);
-    let is_shared = move || {
-        let users = users.upgrade();
-        users.is_some_and(|users| users.under_way.load(Ordering::Relaxed) > FEW_REQUESTS)
+    let stream = InParts {
+        socket: stream,
+        users: Weak::clone(&users),
     };
+    let info = client.get_connection_info().redis_settings();
+    let made = MultiplexedConnection::new_with_config(info, stream, settings).await;
+    let (connection, driver) = made?;
     let mut driver = Box::pin(driver);
     let mut has_yielded = false;
     let mut task = JoinSet::new();
     task.spawn(poll_fn(move |context| {
         // Yields to the tasks that are ready, so that their requests leave together. tokio polls a task
         // woken by another before all others, which would cause one write for each request.
-        has_yielded = !has_yielded && is_shared();
+        has_yielded = !has_yielded && are_many(&users);
         if has_yielded {
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -103,15 +103,24 @@ async fn drive(
     Ok(connection)
 }
 
-/// How many requests leave each in a write of its own, so that the server begins with the first while the tasks send
-/// the rest.
+/// Whether the requests of many tasks are under way.
+fn are_many(users: &Weak<SocketState>) -> bool {
+    let users = users.upgrade();
+    users.is_some_and(|users| users.under_way.load(Ordering::Relaxed) > FEW_REQUESTS)
+}
+
+/// Up to so many requests are written one by one, so that the server begins with the first while other tasks send
+/// theirs.
 const FEW_REQUESTS: usize = 8;
 
-/// A socket that takes a large write in parts.
+/// A socket that takes the requests of many tasks in parts.
 ///
 /// A server replies at once to all requests that it reads together, and their tasks then send their next requests
 /// together: the server is idle while they run, and they wait while it works. With parts, both work.
-struct InParts<S>(S);
+struct InParts<S> {
+    socket: S,
+    users: Weak<SocketState>,
+}
 
 /// The smallest part in bytes: one or two requests.
 const MIN_PART: usize = 256;
@@ -125,7 +134,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for InParts<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
+        Pin::new(&mut self.socket).poll_read(context, buffer)
     }
 }
 
@@ -135,16 +144,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for InParts<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let part = bytes.len().div_ceil(PARTS).max(MIN_PART).min(bytes.len());
-        Pin::new(&mut self.0).poll_write(context, &bytes[..part])
+        let mut part = bytes.len();
+        if part > MIN_PART && are_many(&self.users) {
+            part = part.div_ceil(PARTS).max(MIN_PART);
+        }
+        Pin::new(&mut self.socket).poll_write(context, &bytes[..part])
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
+        Pin::new(&mut self.socket).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
+        Pin::new(&mut self.socket).poll_shutdown(context)
     }
 }
 
@@ -207,17 +219,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_arrives_in_parts_and_in_order() {
-        for (length, parts) in [
-            (1, &[1][..]),
-            (256, &[256]),
-            (300, &[256, 44]),
-            (2048, &[512, 384, 288, 256, 256, 256, 96]),
+    async fn the_requests_of_many_tasks_arrive_in_parts_and_in_order() {
+        for (under_way, length, parts) in [
+            (FEW_REQUESTS, 2048, &[2048][..]),
+            (FEW_REQUESTS + 1, 1, &[1]),
+            (FEW_REQUESTS + 1, 256, &[256]),
+            (FEW_REQUESTS + 1, 300, &[256, 44]),
+            (FEW_REQUESTS + 1, 2048, &[512, 384, 288, 256, 256, 256, 96]),
         ] {
+            let users = Arc::new(SocketState::default());
+            users.under_way.store(under_way, Ordering::Relaxed);
             let bytes: Vec<u8> = (0..=250).cycle().take(length).collect();
-            let mut socket = InParts(Written::default());
+            let mut socket = InParts {
+                socket: Written::default(),
+                users: Arc::downgrade(&users),
+            };
             socket.write_all(&bytes).await.unwrap();
-            let written = socket.0.0;
+            let written = socket.socket.0;
             let sizes: Vec<_> = written.iter().map(Vec::len).collect();
             assert_eq!(sizes, parts, "{length} bytes");
             assert_eq!(written.concat(), bytes, "{length} bytes");
