@@ -74,7 +74,7 @@ async fn a_master_that_is_dead_or_hangs_costs_new_clients_no_lock_of_another() {
     assert_others_serve(&cluster, 1).await;
 }
 
-/// Its successor may have the lock free.
+/// Another node may be the master by now, and grant the lock.
 #[tokio::test]
 async fn a_lock_held_at_a_cluster_that_is_down_is_unavailable_although_it_answers_reads() {
     let cluster = RedisCluster::start(3, 0);

@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use lock_testkit::history::{Checker, Recorder};
+use lock_testkit::proxy::{Direction, Proxy};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, RedisServer};
 use polylock_core::admin::Record;
 use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, Mode, Renewal};
 use polylock_redis::{Redis, RedisConfig};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -312,49 +311,15 @@ async fn renewals_follow_a_lock_from_a_master_that_is_silent() {
     assert_eq!(look(&cluster[replica], "a").holders, 0);
 }
 
-/// Where a replica finds its master at some distance: what either sends arrives so much later.
-async fn far_from(master: &RedisServer, delay: Duration) -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await;
-    let listener = listener.expect("a free port");
-    let (port, master) = (listener.local_addr(), master.port());
-    tokio::spawn(async move {
-        while let Ok((replica, _)) = listener.accept().await {
-            let master = TcpStream::connect(("127.0.0.1", master)).await?;
-            let (from_replica, to_replica) = replica.into_split();
-            let (from_master, to_master) = master.into_split();
-            tokio::spawn(delayed(from_replica, to_master, delay));
-            tokio::spawn(delayed(from_master, to_replica, delay));
-        }
-        std::io::Result::Ok(())
-    });
-    port.expect("it is bound").port()
-}
-
-async fn delayed(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
-    let (sender, mut late) = mpsc::unbounded_channel();
-    let reading = async move {
-        let mut bytes = vec![0; 1 << 16];
-        while let Ok(count @ 1..) = from.read(&mut bytes).await {
-            drop(sender.send((Instant::now() + delay, bytes[..count].to_vec())));
-        }
-    };
-    let writing = async move {
-        while let Some((due, bytes)) = late.recv().await {
-            tokio::time::sleep_until(due).await;
-            drop(to.write_all(&bytes).await);
-        }
-    };
-    tokio::join!(reading, writing);
-}
-
 /// `WAIT` blocks its connection: renewals behind the grants of many waiters would be late, although the replica
 /// acknowledges each of them in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_that_wait_for_a_replica_delay_no_renewal() {
     let options = RedisOptions::new().with_config("repl-diskless-sync-delay", "0");
     let [master, replica] = [(); 2].map(|()| RedisServer::start(options.clone()));
-    let port = far_from(&master, ms(120)).await;
-    replica.command(&["REPLICAOF", "127.0.0.1", &port.to_string()]);
+    let far = Proxy::of_bytes(master.port());
+    far.set_latency(Direction::Both, ms(120));
+    replica.command(&["REPLICAOF", "127.0.0.1", &far.port().to_string()]);
     until("it follows", || {
         info(&replica, "master_link_status") == "up"
     })
@@ -437,7 +402,8 @@ async fn a_slot_between_two_nodes_grants_nothing_twice() {
     assert_eq!(look(&cluster[to], key("a").as_str()).holders, 0);
 }
 
-/// A script deletes the lock, which it would have to look for at the other node from then on.
+/// The script deletes the lock, and may not use that key again: a missing key of a moving slot belongs to the other
+/// node.
 #[tokio::test]
 async fn a_release_that_ends_halfway_while_its_slot_moves_is_unavailable() {
     let (cluster, [locks, other], slot, [from, to]) = to_be_moved().await;

@@ -76,7 +76,7 @@ impl DbError {
         }
     }
 
-    /// The same of a statement that was sent. By then the certificates are trusted: what is not understood of a reply
+    /// The error of a statement that was sent. The certificates were accepted before, so a reply that TLS cannot read
     /// was damaged on its way.
     pub(crate) fn of_statement(mut self) -> Self {
         if self.class == ErrorClass::Untrusted {

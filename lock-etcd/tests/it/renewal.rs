@@ -145,8 +145,8 @@ async fn a_lock_that_is_left_at_a_full_database_ends_once_there_is_space() {
     let lease = place.tree().leases("kept").await;
     assert_eq!(place.tree().leases("left").await, lease);
     let other = place.client().await;
-    let patient = long("left").with_wait(Wait::AtMost(SOON * 12));
-    let waiter = place.waiter(&other, patient).await;
+    let request = long("left").with_wait(Wait::AtMost(SOON * 12));
+    let waiter = place.waiter(&other, request).await;
     place.counter().fill(is_grant);
     left.abandon();
     tokio::time::sleep(TTL * 3).await;

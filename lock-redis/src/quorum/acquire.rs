@@ -273,7 +273,7 @@ impl QuorumNode {
     }
 }
 
-/// Reads the last token on record at a node. 0 for none, and for one that no client has accepted.
+/// Reads the last token on record at a node: 0 if there is none, or if it is larger than any token of a client.
 fn last_token(last: i64) -> Option<u64> {
     let last = u64::try_from(last).ok()?;
     Some(if reply::is_token(last) { last } else { 0 })

@@ -52,7 +52,7 @@ impl Cluster {
 
 /// A call whose node has not replied yet.
 ///
-/// Its caller may give up before the call fails, as a renewal does each time: without a look at the map, it would
+/// Its caller may give up before the call fails, as every renewal does: without a look at the map, it would
 /// never follow the slot of a silent node to the new master.
 struct WaitingCall<'a> {
     map: &'a Map,
@@ -79,7 +79,7 @@ impl<'a> WaitingCall<'a> {
 impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         if !self.is_over && self.since.elapsed() >= SILENCE_LIMIT {
-            self.map.may_be_outdated(self.slots);
+            self.map.suspect(self.slots);
         }
     }
 }

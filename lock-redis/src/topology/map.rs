@@ -105,9 +105,9 @@ impl Map {
 
     /// Queries the nodes again, unless that was done a moment ago: many callers may give up at once, and a server may
     /// only be slow.
-    pub(super) fn may_be_outdated(&self, slots: &Arc<Slots>) {
+    pub(super) fn suspect(&self, slots: &Arc<Slots>) {
         let read = locked(&self.known).read;
-        if read.is_none_or(|read| read.elapsed() >= MIN_INTERVAL) {
+        if read.is_none_or(|read| read.elapsed() >= MIN_QUERY_INTERVAL) {
             self.outdated(slots);
         }
     }
@@ -229,7 +229,7 @@ async fn first_map<T: Send>(
 }
 
 /// Min time between two queries because of calls that were given up.
-const MIN_INTERVAL: Duration = Duration::from_secs(1);
+const MIN_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// No node has answered in time.
 pub(super) fn silent(shared: &ConnectionContext) -> RedisFailure {

@@ -109,7 +109,7 @@ impl RedisNode {
         }
     }
 
-    /// Sends the one request of a call, with those that belong before and after it, in one write.
+    /// Sends the one request of a call, with those that belong before and after it, together.
     async fn send(
         &self,
         call: Call<'_>,
@@ -127,7 +127,7 @@ impl RedisNode {
         Ok(self.done(value, 0))
     }
 
-    /// Sends the requests of a call, and the one that waits for replicas, in one write.
+    /// Sends the requests of a call, and the one that waits for replicas, together.
     async fn send_all(
         &self,
         call: Call<'_>,

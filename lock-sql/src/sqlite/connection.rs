@@ -178,13 +178,13 @@ fn query(sql: Arc<str>) -> BoundQuery<'static> {
     sqlx::query(AssertSqlSafe(sql))
 }
 
-/// Runs what the file system may hold up: not on the thread of the engine, which renews leases. If this is
-/// dropped, the work goes on.
+/// Runs work that may wait for the file system on another thread: the engine's thread renews leases. If this future
+/// is dropped, the work continues.
 async fn on_file_system<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SqlCause> + Send + 'static,
 ) -> Result<T, SqlCause> {
     spawn_blocking(work).await.unwrap_or_else(|error| {
-        let says = "the database file was not opened to the end";
+        let says = "opening the database file was interrupted";
         Err(SqlCause::said(
             ErrorKind::Unavailable,
             says,

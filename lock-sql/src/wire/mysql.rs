@@ -126,7 +126,9 @@ fn db_error(error: sqlx::Error) -> DbError {
 /// What is said of an error, where the class does not say it.
 fn says(number: u16) -> Option<&'static str> {
     Some(match number {
-        1129 => "the server blocks this host after connections that broke, see max_connect_errors",
+        1129 => {
+            "the server blocks this host after too many broken connections, see max_connect_errors; FLUSH HOSTS unblocks it"
+        }
         1184 => "the server has closed a new connection: a statement of init_connect fails",
         1461 => {
             "the server has no room for another prepared statement, see max_prepared_stmt_count"

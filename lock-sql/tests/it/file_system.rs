@@ -61,10 +61,10 @@ async fn a_file_system_that_hangs_stops_no_renewal_and_no_timeout() {
         eprintln!("no file system of this kind can be mounted here");
         return;
     };
-    let short = AcquireRequest::new(key("a")).with_ttl(ms(500));
+    let short = AcquireRequest::new(key("a")).with_ttl(ms(2_000));
     let held = Memory::new().acquire(&short).await.expect("it is free");
     let config = SqliteConfig::new(hanging.directory.path().join("locks.db"));
-    let config = config.with_busy_timeout(ms(1_500)).expect("in range");
+    let config = config.with_busy_timeout(ms(6_000)).expect("in range");
     let connecting = Sqlite::connect(config);
     let connected = tokio::time::timeout(Duration::from_secs(20), connecting).await;
     let is_held = held.is_held();

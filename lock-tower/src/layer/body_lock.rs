@@ -113,7 +113,7 @@ impl Gate {
             (state.runs, state.reader.take())
         });
         if let Some(reader) = reader {
-            // A task that cannot be woken must not keep the lock.
+            // A waker that panics must not keep the lock held.
             drop(catch_unwind(AssertUnwindSafe(|| reader.wake())));
         }
         !runs

@@ -361,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Waits in a task that is woken like this until no key is used.
+    /// Polls `emptied` once with a waker that calls `on_wake`.
     fn begin_to_wait(
         emptied: Pin<&mut impl Future<Output = ()>>,
         on_wake: impl Fn() + Send + Sync + 'static,

@@ -144,10 +144,10 @@ async fn a_file_that_hangs_stops_no_renewal_and_no_timeout() {
     let hanging = directory.path().join("ca.pem");
     let made = Command::new("mkfifo").arg(&hanging).status();
     assert!(made.expect("it runs").success());
-    let short = request("a").with_ttl(ms(500));
+    let short = request("a").with_ttl(ms(2_000));
     let held = Memory::new().acquire(&short).await.expect("it is free");
     let config = config(&[1], "/locks").with_tls_ca(&hanging);
-    let config = config.with_connect_timeout(ms(1_500)).expect("in range");
+    let config = config.with_connect_timeout(ms(6_000)).expect("in range");
     let connected = tokio::time::timeout(SOON * 2, ZooKeeper::connect(config)).await;
     let is_held = held.is_held();
     // It is read to its end now.

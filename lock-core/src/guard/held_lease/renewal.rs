@@ -125,7 +125,7 @@ impl HeldLease {
                 self.events
                     .emit(EventKind::RenewalFailed { error, failures });
                 let retry = self.lease_in_hand().retry_at(now);
-                // One that the holder has sent postpones none of the scheduler.
+                // A failed renewal of the holder does not postpone the scheduled one.
                 self.plan_renewal(|next| match next {
                     NextRenewal::Due(due) => due.min(retry),
                     NextRenewal::UnderWay | NextRenewal::Unwanted => retry,

@@ -71,7 +71,7 @@ pub(crate) struct State {
     /// The longest lease that a renewal may ask for, if that is not the default.
     pub(crate) max_ttl: Option<Duration>,
     /// Renewals for longer than that fail.
-    pub(crate) longest: Option<Duration>,
+    pub(crate) max_granted: Option<Duration>,
     /// Renewals that arrived.
     pub(crate) renewals: usize,
     /// The leases that they asked for.
@@ -336,7 +336,7 @@ impl Renewer for Server {
         let now = self.engine.now();
         let mut state = self.state();
         let renew = |request: &RenewalRequest| {
-            if state.longest.is_some_and(|longest| request.ttl > longest) {
+            if state.max_granted.is_some_and(|max| request.ttl > max) {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
                     "no room for a longer lease",

@@ -113,7 +113,7 @@ async fn an_extension_without_an_answer_extends_nothing_here() {
 async fn an_extension_that_fails_again_and_again_postpones_no_renewal() {
     let locks = Fake::new();
     let guard = locks.request("k").ttl(secs(30)).acquire().await.unwrap();
-    locks.state().longest = Some(secs(30));
+    locks.state().max_granted = Some(secs(30));
     for _ in 0..120 {
         let refused = guard.renew_for(secs(600)).await;
         let error = refused.expect_err("the server grants no such lease");

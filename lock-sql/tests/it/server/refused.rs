@@ -255,7 +255,7 @@ async fn limits_and_accounts_of_mariadb_are_told_apart() {
 /// The probe of a load balancer or a port scan is enough.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_the_server_blocks_is_told_so() {
-    // MySQL refuses with the same number, and counts differently.
+    // MySQL refuses with the same number, but does not count these connections here.
     if MariaDbServer::is_mysql() {
         return;
     }
