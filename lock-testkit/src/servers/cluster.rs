@@ -102,10 +102,23 @@ impl RedisCluster {
         done(&self.nodes[from].command(&words));
     }
 
-    /// Ends the move of a slot: tells all nodes its owner. Its keys must have been moved.
+    /// Ends the move of a slot: moves the keys that are left, and tells all nodes its owner.
     pub fn end_move(&self, slot: u16, to: usize) {
         let target = text(&self.nodes[to].command(&["CLUSTER", "MYID"]));
         let (number, from) = (slot.to_string(), self.owner_of(slot));
+        // The first node that runs may know the new owner already.
+        while from != to {
+            let keys = self.nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", &number, "100"]);
+            if keys.items().is_empty() {
+                break;
+            }
+            for key in keys.items() {
+                let Reply::Bulk(key) = key else {
+                    panic!("{key:?} is no key");
+                };
+                self.move_key(key, from, to);
+            }
+        }
         let owner = ["CLUSTER", "SETSLOT", &number, "NODE", &target];
         // The target first: otherwise the slot has no owner once the source has given it up.
         done(&self.nodes[to].command(&owner));
@@ -121,21 +134,8 @@ impl RedisCluster {
 
     /// Moves a slot with its keys.
     pub fn move_slot(&self, slot: u16, to: usize) {
-        let from = self.owner_of(slot);
         self.begin_move(slot, to);
-        loop {
-            let number = slot.to_string();
-            let keys = self.nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", &number, "100"]);
-            if keys.items().is_empty() {
-                break self.end_move(slot, to);
-            }
-            for key in keys.items() {
-                let Reply::Bulk(key) = key else {
-                    panic!("{key:?} is no key");
-                };
-                self.move_key(key, from, to);
-            }
-        }
+        self.end_move(slot, to);
     }
 
     /// Gives all slots of a master, which have no keys, to a later one. The first is left without slots.
