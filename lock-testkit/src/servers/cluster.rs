@@ -107,17 +107,8 @@ impl RedisCluster {
         let target = text(&self.nodes[to].command(&["CLUSTER", "MYID"]));
         let (number, from) = (slot.to_string(), self.owner_of(slot));
         // The first node that runs may know the new owner already.
-        while from != to {
-            let keys = self.nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", &number, "100"]);
-            if keys.items().is_empty() {
-                break;
-            }
-            for key in keys.items() {
-                let Reply::Bulk(key) = key else {
-                    panic!("{key:?} is no key");
-                };
-                self.move_key(key, from, to);
-            }
+        if from != to {
+            self.move_keys(&number, from, to);
         }
         let owner = ["CLUSTER", "SETSLOT", &number, "NODE", &target];
         // The target first: otherwise the slot has no owner once the source has given it up.
@@ -130,6 +121,21 @@ impl RedisCluster {
         self.wait("the slot has moved", |node| {
             owner_seen_by(node, slot).as_deref() == Some(&*target)
         });
+    }
+
+    fn move_keys(&self, slot: &str, from: usize, to: usize) {
+        loop {
+            let keys = self.nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", slot, "100"]);
+            if keys.items().is_empty() {
+                return;
+            }
+            for key in keys.items() {
+                let Reply::Bulk(key) = key else {
+                    panic!("{key:?} is no key");
+                };
+                self.move_key(key, from, to);
+            }
+        }
     }
 
     /// Moves a slot with its keys.
