@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use etcd_client::{Client, Error as ClientError, KeyValue, Txn, TxnOp};
@@ -51,9 +50,6 @@ impl RenewReplies {
 
 /// How many keys one transaction reads; servers allow 128 operations unless configured.
 const READS: usize = 100;
-
-/// How long before the timeout of the caller the answers are returned.
-const REPORT: Duration = Duration::from_millis(50);
 
 #[async_trait]
 impl Renewer for EtcdStore {
@@ -112,8 +108,7 @@ impl EtcdStore {
         self.retire_ended();
         let timeout = requests.iter().map(|request| request.timeout).min();
         let timeout = timeout.unwrap_or_default();
-        // The caller abandons all of them at once; before that, it gets the known answers.
-        let until = Instant::now() + timeout.saturating_sub(REPORT.min(timeout / 8));
+        let until = Instant::now() + RenewalRequest::collect_for(requests);
         let begun = self.engine.now();
         let mut kept: HashMap<i64, (Arc<ServerLease>, Vec<Due<'_>>)> = HashMap::new();
         let silent = requests

@@ -92,6 +92,15 @@ impl RenewalRequest {
         }
     }
 
+    /// How long to collect the replies to the requests of one call, a little less than the shortest of their
+    /// timeouts. The caller abandons all of them at once; before that, it takes what is known.
+    #[must_use]
+    pub fn collect_for(requests: &[Self]) -> Duration {
+        let timeout = requests.iter().map(|request| request.timeout).min();
+        let timeout = timeout.unwrap_or_default();
+        timeout.saturating_sub(Duration::from_millis(50).min(timeout / 8))
+    }
+
     /// When a lease ends that is renewed at `now` and would have ended at `end`, by the clock of the
     /// store.
     #[must_use]

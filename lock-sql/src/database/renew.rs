@@ -42,8 +42,7 @@ impl RenewalRound<'_> {
 impl DatabaseStore {
     pub(super) async fn renew_all(&self, due: &[RenewalRequest]) -> Vec<RenewalResult> {
         let timeout = due.iter().map(|due| due.timeout).min().unwrap_or_default();
-        // The caller abandons all of them at once; before that, it gets the known results.
-        let until = Instant::now() + timeout.saturating_sub(REPORT.min(timeout / 8));
+        let until = Instant::now() + RenewalRequest::collect_for(due);
         let states = Mutex::new(vec![Err(SqlFailure::silent(timeout, true)); due.len()]);
         let round = RenewalRound { due, states };
         let mut order: Vec<_> = (0..due.len()).collect();
@@ -228,6 +227,3 @@ fn is_renewed(lock: &LockRows, id: LeaseId, ttl: Duration, answer: &QueryResult)
 
 /// Max leases of one statement, equal to those that SQLite renews in one transaction.
 const MAX_BATCH: usize = 256;
-
-/// How long before the timeout of the caller the results are returned.
-const REPORT: Duration = Duration::from_millis(50);

@@ -127,8 +127,7 @@ fn on<T>(
 impl Renewer for SqliteStore {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<polylock_core::Result<LeaseState>> {
         let timeout = due.iter().map(|due| due.timeout).min().unwrap_or_default();
-        // The caller abandons all of them at once; before that, it gets the known results.
-        let until = Instant::now() + timeout.saturating_sub(REPORT.min(timeout / 8));
+        let until = Instant::now() + RenewalRequest::collect_for(due);
         let mut states = Vec::with_capacity(due.len());
         // One transaction at a time: a short lease does not wait behind thousands of long ones.
         for some in due.chunks(MAX_KEYS) {
@@ -154,9 +153,6 @@ impl Renewer for SqliteStore {
         true
     }
 }
-
-/// How long before the timeout of a renewal the known results are reported.
-const REPORT: Duration = Duration::from_millis(50);
 
 #[async_trait]
 impl LeaseStore for SqliteStore {
