@@ -1,6 +1,5 @@
 //! Counts and limits the requests that wait for or hold keys in this process.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -185,10 +184,8 @@ impl AdmissionLimiter {
             count.is_idle() && self.keys.fetch_sub(1, Ordering::Relaxed) == 1
         });
         if is_emptied {
-            // Outside of the mutex, since a waker may enter. Called in destructors, and a waker may panic.
-            drop(catch_unwind(AssertUnwindSafe(|| {
-                self.emptied.notify_waiters();
-            })));
+            // Outside of the mutex, since a waker may enter. `isolated` catches one that panics.
+            self.emptied.notify_waiters();
         }
     }
 }
