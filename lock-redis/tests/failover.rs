@@ -89,8 +89,8 @@ async fn name_of(target: Arc<AtomicU16>) -> u16 {
     port
 }
 
-#[tokio::test]
-async fn a_demoted_server_is_left_for_the_one_that_has_its_name_now() {
+/// A master, its replica, and a name that leads to the master: the port of the name, and what it leads to.
+async fn named_master() -> (RedisServer, RedisServer, u16, Arc<AtomicU16>) {
     let options = RedisOptions::new().with_config("repl-diskless-sync-delay", "0");
     let start = || RedisServer::start(options.clone());
     let (old, new) = (start(), start());
@@ -98,6 +98,12 @@ async fn a_demoted_server_is_left_for_the_one_that_has_its_name_now() {
     until("it follows", || info(&new, "master_link_status") == "up").await;
     let target = Arc::new(AtomicU16::new(old.port()));
     let name = name_of(Arc::clone(&target)).await;
+    (old, new, name, target)
+}
+
+#[tokio::test]
+async fn a_demoted_server_is_left_for_the_one_that_has_its_name_now() {
+    let (old, new, name, target) = named_master().await;
     let [locks, watcher] = [(); 2].map(|()| open(RedisConfig::new("127.0.0.1", name)));
     let (locks, watcher) = (locks.await, watcher.await);
     let ttl = TTL * 2;
@@ -122,13 +128,7 @@ async fn a_demoted_server_is_left_for_the_one_that_has_its_name_now() {
 /// It came back without its data, before its name led to another server.
 #[tokio::test]
 async fn a_replica_that_does_not_know_a_lease_does_not_end_it() {
-    let options = RedisOptions::new().with_config("repl-diskless-sync-delay", "0");
-    let start = || RedisServer::start(options.clone());
-    let (old, new) = (start(), start());
-    follow(&new, &old);
-    until("it follows", || info(&new, "master_link_status") == "up").await;
-    let target = Arc::new(AtomicU16::new(old.port()));
-    let name = name_of(Arc::clone(&target)).await;
+    let (old, new, name, target) = named_master().await;
     let locks = open(RedisConfig::new("127.0.0.1", name)).await;
     let guard = acquire(&locks, &long("a")).await;
     until("it is replicated", || look(&new, "a").holders == 1).await;

@@ -2,8 +2,16 @@
 
 use super::*;
 
-/// As a pooler does that nobody has declared: the session of the server that the request reaches has the lock, for
-/// another client.
+/// Moves a session as a pooler does that nobody has declared, to a session of the server that has the lock for another
+/// client.
+async fn move_to_holder(actor: &mut Actor, here: &SqlSessions, key: &LockKey) {
+    let mut holder = here.open_another().await;
+    let taken = Sql::new("SELECT pg_try_advisory_lock({3})::int::bigint");
+    let taken = holder.run(&taken, here.context.args(key).values()).await;
+    assert_eq!(taken.unwrap().int(0), Some(1), "it is free");
+    actor.connection = Some(holder);
+}
+
 #[tokio::test]
 async fn a_request_that_a_pooler_has_moved_frees_no_lock_of_others() {
     let url = format!("{}?mode=advisory", PostgresServer::shared().database());
@@ -14,12 +22,7 @@ async fn a_request_that_a_pooler_has_moved_frees_no_lock_of_others() {
     for (id, control) in session.end() {
         actor.handle.attach(id, &control);
     }
-    let mut moved = here.open_another().await;
-    let key = request("k", Wait::Never).key().clone();
-    let taken = Sql::new("SELECT pg_try_advisory_lock({3})::int::bigint");
-    let taken = moved.run(&taken, here.context.args(&key).values()).await;
-    assert_eq!(taken.unwrap().int(0), Some(1), "it is free");
-    actor.connection = Some(moved);
+    move_to_holder(&mut actor, &here, request("k", Wait::Never).key()).await;
     let refused = take(&mut actor, &here, Wait::Never, None).await;
     let failure = refused.err().expect("it is not granted");
     assert!(
@@ -39,11 +42,7 @@ async fn a_release_that_a_pooler_has_moved_frees_no_lock_of_others() {
     let id = LeaseId::from_bytes([1; 16]);
     let mut actor = session_with(id, None, &here).await;
     let key = actor.held[&id].key.clone();
-    let mut moved = here.open_another().await;
-    let taken = Sql::new("SELECT pg_try_advisory_lock({3})::int::bigint");
-    let taken = moved.run(&taken, here.context.args(&key).values()).await;
-    assert_eq!(taken.unwrap().int(0), Some(1), "it is free");
-    actor.connection = Some(moved);
+    move_to_holder(&mut actor, &here, &key).await;
     // As after a wait that was cancelled.
     assert!(!actor.undo(&key, false).await, "nothing is undone there");
     assert!(actor.is_over, "the session goes on");
@@ -60,11 +59,7 @@ async fn a_downgrade_that_a_pooler_has_moved_changes_no_lock_of_others() {
     let id = LeaseId::from_bytes([1; 16]);
     let mut actor = session_with(id, None, &here).await;
     let key = actor.held[&id].key.clone();
-    let mut moved = here.open_another().await;
-    let taken = Sql::new("SELECT pg_try_advisory_lock({3})::int::bigint");
-    let taken = moved.run(&taken, here.context.args(&key).values()).await;
-    assert_eq!(taken.unwrap().int(0), Some(1), "it is free");
-    actor.connection = Some(moved);
+    move_to_holder(&mut actor, &here, &key).await;
     let failure = actor.downgrade(id).await.unwrap_err();
     assert!(failure.ends_session(), "{}", failure.cause);
     assert!(actor.is_over, "the session goes on");
