@@ -1,11 +1,10 @@
 //! Reads and writes the socket of a connection.
 
-use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::select_ok;
@@ -76,79 +75,80 @@ async fn drive(
     settings: AsyncConnectionConfig,
     life: &Arc<SocketState>,
 ) -> RedisResult<MultiplexedConnection> {
-    // Neither the socket nor its task counts as a user: they would keep themselves alive.
-    let users = Arc::downgrade(life);
-    let stream = InParts {
+    let stream = Coalesced {
         socket: stream,
-        users: Weak::clone(&users),
+        // Neither the socket nor its task counts as a user: they would keep themselves alive.
+        users: Arc::downgrade(life),
+        awaits_reply: false,
     };
     let info = client.get_connection_info().redis_settings();
     let made = MultiplexedConnection::new_with_config(info, stream, settings).await;
     let (connection, driver) = made?;
-    let mut driver = Box::pin(driver);
-    let mut has_yielded = false;
     let mut task = JoinSet::new();
-    task.spawn(poll_fn(move |context| {
-        // Yields to the tasks that are ready, so that their requests leave together. tokio polls a task
-        // woken by another before all others, which would cause one write for each request.
-        has_yielded = !has_yielded && are_many(&users);
-        if has_yielded {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        driver.as_mut().poll(context)
-    }));
+    task.spawn(driver);
     let set = life.task.set(task);
     debug_assert!(set.is_ok(), "a connection has one task");
     Ok(connection)
 }
 
-/// Whether the requests of many tasks are under way.
-fn are_many(users: &Weak<SocketState>) -> bool {
-    let users = users.upgrade();
-    users.is_some_and(|users| users.under_way.load(Ordering::Relaxed) > FEW_REQUESTS)
+/// A socket that gathers the requests of many tasks into few writes.
+///
+/// While a reply is awaited, requests wait until they are enough, or the next reply arrives. So the server works on
+/// one write while the client fills another.
+struct Coalesced<S> {
+    socket: S,
+    users: Weak<SocketState>,
+    /// Whether nothing was read since the last write, which was complete: then a reply will come.
+    awaits_reply: bool,
 }
 
 /// Up to so many requests are written one by one, so that the server begins with the first while other tasks send
 /// theirs.
 const FEW_REQUESTS: usize = 8;
 
-/// A socket that takes the requests of many tasks in parts.
-///
-/// A server replies at once to all requests that it reads together, and their tasks then send their next requests
-/// together: the server is idle while they run, and they wait while it works. With parts, both work.
-struct InParts<S> {
-    socket: S,
-    users: Weak<SocketState>,
+/// Requests are enough for a write if they have so many bytes for each request under way: about a fifth of all.
+const BYTES_PER_REQUEST: usize = 40;
+
+/// So many bytes are enough for a write in any case.
+const FULL_WRITE: usize = 4096;
+
+impl<S> Coalesced<S> {
+    /// Whether requests of this length wait for others.
+    fn waits(&self, length: usize) -> bool {
+        // A reply under way ends the wait: reading it wakes the task that writes.
+        self.awaits_reply && length < FULL_WRITE && {
+            let users = self.users.upgrade();
+            let under_way = users.map_or(0, |users| users.under_way.load(Ordering::Relaxed));
+            under_way > FEW_REQUESTS && length < under_way * BYTES_PER_REQUEST
+        }
+    }
 }
 
-/// The smallest part in bytes: one or two requests.
-const MIN_PART: usize = 256;
-
-/// A part is what is left, divided by this.
-const PARTS: usize = 4;
-
-impl<S: AsyncRead + Unpin> AsyncRead for InParts<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Coalesced<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(context, buffer)
+        let read = Pin::new(&mut self.socket).poll_read(context, buffer);
+        self.awaits_reply &= read.is_pending();
+        read
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for InParts<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let mut part = bytes.len();
-        if part > MIN_PART && are_many(&self.users) {
-            part = part.div_ceil(PARTS).max(MIN_PART);
+        if self.waits(bytes.len()) {
+            return Poll::Pending;
         }
-        Pin::new(&mut self.socket).poll_write(context, &bytes[..part])
+        let written = ready!(Pin::new(&mut self.socket).poll_write(context, bytes))?;
+        // Half a request has no reply.
+        self.awaits_reply = written == bytes.len();
+        Poll::Ready(Ok(written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -191,54 +191,66 @@ fn keepalive() -> TcpKeepalive {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt as _;
+    use std::task::Waker;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
     use super::*;
 
-    /// Keeps what is written to it.
-    #[derive(Default)]
-    struct Written(Vec<Vec<u8>>);
+    /// A socket with so many requests under way, and its other end, which takes so many bytes at once.
+    fn coalesced(
+        under_way: usize,
+        capacity: usize,
+    ) -> (Coalesced<DuplexStream>, DuplexStream, Arc<SocketState>) {
+        let users = Arc::new(SocketState::default());
+        users.under_way.store(under_way, Ordering::Relaxed);
+        let (socket, server) = duplex(capacity);
+        let socket = Coalesced {
+            socket,
+            users: Arc::downgrade(&users),
+            awaits_reply: false,
+        };
+        (socket, server, users)
+    }
 
-    impl AsyncWrite for Written {
-        fn poll_write(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-            bytes: &[u8],
-        ) -> Poll<io::Result<usize>> {
-            self.0.push(bytes.to_vec());
-            Poll::Ready(Ok(bytes.len()))
-        }
-
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
+    /// How many of so many bytes are written at once; `None` if they wait.
+    fn written(socket: &mut Coalesced<DuplexStream>, length: usize) -> Option<usize> {
+        let context = &mut Context::from_waker(Waker::noop());
+        match Pin::new(socket).poll_write(context, &vec![b'.'; length]) {
+            Poll::Ready(written) => Some(written.unwrap()),
+            Poll::Pending => None,
         }
     }
 
     #[tokio::test]
-    async fn the_requests_of_many_tasks_arrive_in_parts_and_in_order() {
-        for (under_way, length, parts) in [
-            (FEW_REQUESTS, 2048, &[2048][..]),
-            (FEW_REQUESTS + 1, 1, &[1]),
-            (FEW_REQUESTS + 1, 256, &[256]),
-            (FEW_REQUESTS + 1, 300, &[256, 44]),
-            (FEW_REQUESTS + 1, 2048, &[512, 384, 288, 256, 256, 256, 96]),
-        ] {
-            let users = Arc::new(SocketState::default());
-            users.under_way.store(under_way, Ordering::Relaxed);
-            let bytes: Vec<u8> = (0..=250).cycle().take(length).collect();
-            let mut socket = InParts {
-                socket: Written::default(),
-                users: Arc::downgrade(&users),
-            };
-            socket.write_all(&bytes).await.unwrap();
-            let written = socket.socket.0;
-            let sizes: Vec<_> = written.iter().map(Vec::len).collect();
-            assert_eq!(sizes, parts, "{length} bytes");
-            assert_eq!(written.concat(), bytes, "{length} bytes");
-        }
+    async fn requests_wait_for_others_while_a_reply_is_awaited() {
+        let (mut socket, mut server, users) = coalesced(20, 1 << 16);
+        assert_eq!(written(&mut socket, 200), Some(200), "nothing is awaited");
+        assert_eq!(written(&mut socket, 200), None);
+        assert_eq!(written(&mut socket, 799), None);
+        assert_eq!(written(&mut socket, 800), Some(800), "enough for 20 tasks");
+        assert_eq!(written(&mut socket, 400), None);
+
+        server.write_all(b"+OK").await.unwrap();
+        socket.read_exact(&mut [0; 3]).await.unwrap();
+        assert_eq!(written(&mut socket, 400), Some(400), "a reply was read");
+        assert_eq!(written(&mut socket, 400), None);
+
+        users.under_way.store(FEW_REQUESTS, Ordering::Relaxed);
+        assert_eq!(written(&mut socket, 1), Some(1), "of few tasks");
+        users.under_way.store(1_000, Ordering::Relaxed);
+        assert_eq!(written(&mut socket, FULL_WRITE - 1), None);
+        assert_eq!(written(&mut socket, FULL_WRITE), Some(FULL_WRITE));
+        drop(users);
+        assert_eq!(written(&mut socket, 1), Some(1), "of the last user");
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_a_request_does_not_wait_for_a_reply() {
+        let (mut socket, mut server, _users) = coalesced(20, 300);
+        assert_eq!(written(&mut socket, 500), Some(300));
+        server.read_exact(&mut [0; 300]).await.unwrap();
+        assert_eq!(written(&mut socket, 200), Some(200));
+        assert_eq!(written(&mut socket, 200), None);
     }
 }
