@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::held_lease::HeldLease;
 use crate::engine::{Engine, Moment, Unfinished, catch_panic, catch_panic_async};
@@ -243,7 +244,8 @@ fn confirm_release(hold: &HeldLease) -> impl Future<Output = Option<Released>> +
 }
 
 /// Retries the release until the server gives a definite reply; `None` without one. A lease expires soon after
-/// one ttl, which ends the retries; a lock without a lease is retried without limit.
+/// one ttl, which ends the retries; a lock without a lease is retried without limit. The ttl is measured by the
+/// clock of timers: nothing was sent while the machine was suspended.
 pub(super) async fn release_until_confirmed(
     engine: Engine,
     lease: Arc<dyn Lease>,
@@ -254,8 +256,11 @@ pub(super) async fn release_until_confirmed(
     let (until, longest_pause) = match lease.liveness() {
         // Several attempts fit into the shortest lease. The last one begins after its end, to remove a
         // queue entry that has no lease.
-        Liveness::Renewed { .. } => (engine.now() + ttl + attempt, Duration::from_secs(1)),
-        Liveness::Reported => (Moment::NEVER, Duration::from_secs(30)),
+        Liveness::Renewed { .. } => {
+            let until = Instant::now().checked_add(ttl.saturating_add(attempt));
+            (until, Duration::from_secs(1))
+        }
+        Liveness::Reported => (None, Duration::from_secs(30)),
     };
     let mut pause = Duration::from_millis(20);
     loop {
@@ -263,7 +268,7 @@ pub(super) async fn release_until_confirmed(
         let error = match answer.ok().flatten() {
             Some(Ok(released)) => return Some(released),
             Some(Err(error)) if !error.is_outcome_unknown() && !error.is_retryable() => error,
-            _ if engine.now() < until => {
+            _ if until.is_none_or(|until| Instant::now() < until) => {
                 tokio::time::sleep(engine.jitter(pause / 2, pause)).await;
                 pause = (pause * 2).min(longest_pause);
                 continue;

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
 use super::fake::{Call, Fake};
-use crate::support::{Log, drop_after_a_poll, memory, millis, secs, until};
+use crate::support::{Log, drop_after_a_poll, memory, millis, secs, suspendable, until};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -40,6 +40,17 @@ async fn an_armed_release_is_repeated_until_there_is_an_answer_or_no_lease() {
     pending.disarm();
     tokio::time::sleep(TTL).await;
     assert_eq!(fake.releases(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_armed_release_is_repeated_after_a_suspension_that_outlasts_the_lease() {
+    let (engine, clock) = suspendable();
+    let fake = Fake::with_engine(engine);
+    fake.state().unanswered = 3;
+    drop(fake.pending(TTL));
+    clock.suspend(TTL * 10);
+    tokio::time::sleep(TTL).await;
+    assert_eq!(fake.releases(), 4, "three without an answer and one with");
 }
 
 #[tokio::test(start_paused = true)]
