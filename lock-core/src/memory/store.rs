@@ -1,6 +1,5 @@
 //! The store behind all clients: the table, its leases, and notifications to holders and waiters.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use super::faults::{MemoryFaults, Request};
-use super::table::{ClaimReply, GrantedClaim, MemoryClaim, MemoryTable};
+use super::table::{ClaimReply, GrantedClaim, MemoryClaim, MemoryTable, MemoryWaiter};
 use crate::admin::LockInfo;
 use crate::engine::{Engine, LeaseId, Moment, catch_panic};
 use crate::error::{Error, Result};
@@ -30,7 +29,6 @@ pub(super) struct MemoryStore {
 #[derive(Debug, Default)]
 struct MemoryState {
     table: MemoryTable,
-    waiting: MemoryWaiters,
     /// Since the last sweep.
     changes: usize,
 }
@@ -59,14 +57,8 @@ impl MemoryStore {
     ) -> Result<(ClaimReply, GrantPush)> {
         let acquire = || {
             let (push, receiver) = oneshot::channel();
-            let answer = self.change(key, |now, table, waiting| {
-                let (answer, granted) = table.acquire(now, key, claim, waiter.is_some());
-                if let (ClaimReply::Queued, Some(engine)) = (answer, waiter) {
-                    let engine = engine.clone();
-                    waiting.insert(claim.id, MemoryWaiter { engine, push });
-                }
-                (answer, granted)
-            });
+            let waiter = waiter.map(|engine| move || MemoryWaiter::new(engine.clone(), push));
+            let answer = self.change(key, |now, table| table.acquire(now, key, claim, waiter));
             (answer, receiver)
         };
         self.faults.send(Request::Acquire, acquire).await
@@ -74,10 +66,7 @@ impl MemoryStore {
 
     pub(super) async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
         let release = || {
-            let held = self.change(key, |now, table, waiting| {
-                waiting.remove(&id);
-                table.release(now, key, id)
-            });
+            let held = self.change(key, |now, table| table.release(now, key, id));
             match held {
                 true => Released::Clean,
                 false => Released::AlreadyLost,
@@ -116,13 +105,13 @@ impl MemoryStore {
 
     /// Ends expired leases; each waiter calls it at the expiry that it waits for.
     pub(super) fn expire(&self, key: &LockKey) {
-        self.change(key, |now, table, _| ((), table.expire(now, key)));
+        self.change(key, |now, table| ((), table.expire(now, key)));
     }
 
     /// Takes the lock from its holders, and reports `reason` to them if there is one.
     pub(super) fn evict(&self, key: &LockKey, reason: Option<LostReason>) -> Option<LockInfo> {
         // In one step: another holder in between would be evicted and not reported.
-        let (info, evicted) = self.change(key, |now, table, _| {
+        let (info, evicted) = self.change(key, |now, table| {
             let info = table.info(now, key);
             let (evicted, granted) = table.evict(now, key);
             ((info, evicted), granted)
@@ -138,29 +127,23 @@ impl MemoryStore {
     fn change<T>(
         &self,
         key: &LockKey,
-        change: impl FnOnce(Moment, &mut MemoryTable, &mut MemoryWaiters) -> (T, Vec<GrantedClaim>),
+        change: impl FnOnce(Moment, &mut MemoryTable) -> (T, Vec<GrantedClaim>),
     ) -> T {
         let now = self.engine.now();
         let mut state = self.lock();
-        let MemoryState {
-            table,
-            waiting,
-            changes,
-        } = &mut *state;
-        let (result, granted) = change(now, table, waiting);
+        let MemoryState { table, changes } = &mut *state;
+        let (result, granted) = change(now, table);
         *changes += 1;
         if *changes >= table.len().max(MIN_SWEEP_INTERVAL) {
             *changes = 0;
             table.sweep(now);
         }
         let mut pushes = Vec::new();
-        for GrantedClaim { id, token } in granted {
-            if let Some(MemoryWaiter { engine, push }) = waiting.remove(&id) {
-                // Read first, so that the store does not end the lease before its holder does.
-                let sent = engine.now();
-                table.restart(self.engine.now(), key, id);
-                pushes.push((push, Grant::new(sent, Some(token))));
-            }
+        for GrantedClaim { id, token, waiter } in granted {
+            // Read first, so that the store does not end the lease before its holder does.
+            let sent = waiter.engine.now();
+            table.restart(self.engine.now(), key, id);
+            pushes.push((waiter.push, Grant::new(sent, Some(token))));
         }
         drop(state);
         for (push, grant) in pushes {
@@ -179,15 +162,6 @@ impl MemoryStore {
     fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-type MemoryWaiters = HashMap<LeaseId, MemoryWaiter>;
-
-/// The waiter to notify of a grant, which counts by the waiter's clock and not by the store's.
-#[derive(Debug)]
-struct MemoryWaiter {
-    engine: Engine,
-    push: oneshot::Sender<Grant>,
 }
 
 #[async_trait]
@@ -244,7 +218,7 @@ impl Lease for MemoryLease {
         let (key, id) = (&self.key, self.id);
         let held = self
             .store
-            .change(key, |now, table, _| table.downgrade(now, key, id));
+            .change(key, |now, table| table.downgrade(now, key, id));
         match held {
             true => Ok(()),
             false => Err(Error::lost(LostReason::Stolen)),
@@ -268,8 +242,9 @@ impl fmt::Debug for MemoryLease {
 #[cfg(all(test, not(polylock_loom)))]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use crate::memory::{Memory, Reachable};
     use crate::prelude::*;
+    use crate::request::AcquireRequest;
 
     #[tokio::test(start_paused = true)]
     async fn abandoned_locks_are_forgotten() {
@@ -282,6 +257,33 @@ mod tests {
         assert_eq!(locks.live_keys(), 3_000, "they are held");
         tokio::time::sleep(ttl).await;
         for _ in 0..3_000 {
+            drop(locks.lock("busy").await.unwrap());
+        }
+        assert_eq!(locks.live_keys(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiters_that_left_in_an_outage_are_granted_nothing_and_forgotten() {
+        let locks = Memory::with_engine(Engine::on_current_runtime("memory"));
+        let ttl = AcquireRequest::DEFAULT_TTL;
+        let held = |key| locks.request(key).ttl(ttl * 10).acquire();
+        let used = held("used").await.unwrap();
+        let abandoned = held("abandoned").await.unwrap();
+        let wait = || async { tokio::join!(locks.lock("used"), locks.lock("abandoned")) };
+        let mut waiters = Box::pin(async { tokio::join!(wait(), wait()) });
+        let waiting = tokio::time::timeout(ttl / 2, &mut waiters).await;
+        waiting.expect_err("the locks are held");
+        locks.faults().set_reachable(Reachable::Cut);
+        drop(waiters);
+        tokio::time::sleep(ttl * 2).await;
+        locks.faults().set_reachable(Reachable::Connected);
+        assert_eq!(locks.waiters(used.key()), 2, "their releases have ended");
+
+        drop(used);
+        assert!(locks.try_lock("used").await.unwrap().is_some());
+        abandoned.abandon();
+        tokio::time::sleep(ttl * 10).await;
+        for _ in 0..2 * MIN_SWEEP_INTERVAL {
             drop(locks.lock("busy").await.unwrap());
         }
         assert_eq!(locks.live_keys(), 0);

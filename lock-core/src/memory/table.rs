@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::oneshot;
+
 use crate::admin::{HolderInfo, LockInfo, Record};
-use crate::engine::{LeaseId, Moment};
+use crate::engine::{Engine, LeaseId, Moment};
 use crate::key::LockKey;
 use crate::label::Label;
-use crate::lease::{LeaseControl, RenewalRequest};
+use crate::lease::{Grant, LeaseControl, RenewalRequest};
 use crate::mode::Mode;
 use crate::token::FencingToken;
 
@@ -24,7 +26,13 @@ pub(super) struct MemoryTable {
 #[derive(Debug, Default)]
 struct MemoryLock {
     holders: Vec<MemoryHolder>,
-    queue: VecDeque<MemoryClaim>,
+    queue: VecDeque<QueuedClaim>,
+}
+
+#[derive(Debug)]
+struct QueuedClaim {
+    claim: MemoryClaim,
+    waiter: MemoryWaiter,
 }
 
 #[derive(Debug)]
@@ -46,6 +54,19 @@ pub(super) struct MemoryClaim {
     pub(super) label: Label,
 }
 
+/// The waiter to notify of a grant, which counts by the waiter's clock and not by the store's.
+#[derive(Debug)]
+pub(super) struct MemoryWaiter {
+    pub(super) engine: Engine,
+    pub(super) push: oneshot::Sender<Grant>,
+}
+
+impl MemoryWaiter {
+    pub(super) fn new(engine: Engine, push: oneshot::Sender<Grant>) -> Self {
+        Self { engine, push }
+    }
+}
+
 /// The answer to an acquisition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ClaimReply {
@@ -58,30 +79,29 @@ pub(super) enum ClaimReply {
 }
 
 /// A waiting claim that got its lock.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Debug)]
 pub(super) struct GrantedClaim {
     pub(super) id: LeaseId,
     pub(super) token: FencingToken,
+    pub(super) waiter: MemoryWaiter,
 }
 
 impl MemoryTable {
-    /// Takes the lock, stands in the queue, or does nothing. Idempotent by id.
+    /// Takes the lock, stands in the queue with a `waiter`, or does nothing. Idempotent by id.
     pub(super) fn acquire(
         &mut self,
         now: Moment,
         key: &LockKey,
         claim: &MemoryClaim,
-        waits: bool,
+        waiter: Option<impl FnOnce() -> MemoryWaiter>,
     ) -> (ClaimReply, Vec<GrantedClaim>) {
         let granted = self.expire(now, key);
         let token = FencingToken::new(self.last_token + 1);
         let lock = self.locks.entry(key.clone()).or_default();
-        let answer = lock.answer(claim, waits, token, now);
-        match answer {
-            ClaimReply::Granted(given) if given == token => self.last_token += 1,
-            ClaimReply::Queued if !lock.queue.iter().any(|queued| queued.id == claim.id) => {
-                lock.queue.push_back(claim.clone());
-            }
+        let answer = lock.answer(claim, waiter.is_some(), token, now);
+        match (answer, waiter) {
+            (ClaimReply::Granted(given), _) if given == token => self.last_token += 1,
+            (ClaimReply::Queued, Some(waiter)) => lock.join(claim, waiter()),
             _ => {}
         }
         self.forget_if_idle(key);
@@ -116,7 +136,7 @@ impl MemoryTable {
         let Some(lock) = self.locks.get_mut(key) else {
             return (false, Vec::new());
         };
-        lock.queue.retain(|claim| claim.id != id);
+        lock.queue.retain(|queued| queued.claim.id != id);
         let before = lock.holders.len();
         lock.holders
             .retain(|holder| holder.claim.id != id || holder.expires <= now);
@@ -193,6 +213,7 @@ impl MemoryTable {
     /// Forgets keys whose leases have expired, unless a waiter is queued: the waiter expires them.
     pub(super) fn sweep(&mut self, now: Moment) {
         self.locks.retain(|_, lock| {
+            lock.pass_over_gone();
             if lock.queue.is_empty() {
                 lock.expire(now);
             }
@@ -260,8 +281,8 @@ impl MemoryTable {
         let held = lock.holders.iter().filter(|holder| holder.expires > now);
         let mode = held.clone().next()?.claim.mode;
         let holders = held.map(|holder| holder.info(now)).collect();
-        let waiters = lock.queue.iter().map(|claim| claim.label.clone()).collect();
-        Some(LockInfo::new(key.clone(), mode, holders).with_waiters(waiters))
+        let waiters = lock.queue.iter().map(|queued| queued.claim.label.clone());
+        Some(LockInfo::new(key.clone(), mode, holders).with_waiters(waiters.collect()))
     }
 
     /// Stores the control of a holder; returns it if the claim does not hold the lock.
@@ -329,14 +350,35 @@ impl MemoryLock {
 
     fn serve(&mut self, now: Moment, last_token: &mut u64) -> Vec<GrantedClaim> {
         let mut granted = Vec::new();
-        let Self { holders, queue } = self;
-        while let Some(claim) = queue.pop_front_if(|claim| admits(holders, claim.mode)) {
+        loop {
+            self.pass_over_gone();
+            let Self { holders, queue } = self;
+            let next = queue.pop_front_if(|next| admits(holders, next.claim.mode));
+            let Some(QueuedClaim { claim, waiter }) = next else {
+                return granted;
+            };
             *last_token += 1;
             let (id, token) = (claim.id, FencingToken::new(*last_token));
-            granted.push(GrantedClaim { id, token });
+            granted.push(GrantedClaim { id, token, waiter });
             holders.push(MemoryHolder::new(claim, token, now));
         }
-        granted
+    }
+
+    /// Passes over waiters that are gone: the releases that take their claims back may have ended in an outage.
+    fn pass_over_gone(&mut self) {
+        let is_gone = |next: &mut QueuedClaim| next.waiter.push.is_closed();
+        while self.queue.pop_front_if(is_gone).is_some() {}
+    }
+
+    fn join(&mut self, claim: &MemoryClaim, waiter: MemoryWaiter) {
+        let mut queue = self.queue.iter_mut();
+        match queue.find(|queued| queued.claim.id == claim.id) {
+            Some(queued) => queued.waiter = waiter,
+            None => self.queue.push_back(QueuedClaim {
+                claim: claim.clone(),
+                waiter,
+            }),
+        }
     }
 }
 
