@@ -40,8 +40,9 @@ pub(crate) struct HeldLease {
     /// When the lock ends although it is renewed.
     pub(super) max_until: Moment,
     entries: Entries,
-    /// Whether a guard has ended that a caller had received.
-    delivered: AtomicBool,
+    /// In nanoseconds. Until then the lock stays taken without a guard; zero until a guard has ended that a caller
+    /// had received.
+    kept_until: AtomicU64,
     /// Held during a downgrade; whether the server has confirmed one.
     downgrade: tokio::sync::Mutex<bool>,
     downgrade_unconfirmed: AtomicBool,
@@ -90,8 +91,6 @@ struct Migration {
     old: Vec<LockGuard>,
     /// Whether the tokens of both backends compare.
     has_token: bool,
-    /// The end of the min hold on the old backend, once a guard has ended.
-    kept_until: Option<Moment>,
 }
 
 /// A lock that was held when its holder gave it up.
@@ -169,7 +168,7 @@ impl HeldLease {
             min_until: now + request.min_hold(),
             max_until: request.max_hold().map_or(Moment::NEVER, |max| now + max),
             entries: Entries::one(request.mode() == Mode::Exclusive),
-            delivered: AtomicBool::new(false),
+            kept_until: AtomicU64::new(0),
             downgrade: tokio::sync::Mutex::default(),
             downgrade_unconfirmed: AtomicBool::new(false),
             validity: Validity::until(deadline),
@@ -312,19 +311,21 @@ impl HeldLease {
     /// Time for which the lock must stay taken although its last guard has left. Zero, if no caller has
     /// received a guard.
     pub(crate) fn min_hold_left(&self) -> Duration {
-        let kept_until = self.migration().and_then(|migration| migration.kept_until);
-        let min_until = kept_until.unwrap_or(self.min_until);
-        if min_until == self.since || !self.delivered.load(Ordering::Relaxed) {
-            return Duration::ZERO;
+        match self.kept_until.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            until => Moment::from_nanos(until).since(self.engine.now()),
         }
-        min_until.since(self.engine.now())
     }
 
     /// Keeps the lock on the old backend of a migration taken for as long as the one on the new backend.
     pub(super) fn keep_for(&self, min_hold_left: Duration) {
-        let until = self.engine.now() + min_hold_left;
-        if let Some(mut migration) = self.migration() {
-            migration.kept_until = migration.kept_until.max(Some(until));
+        self.keep_until(self.engine.now() + min_hold_left);
+    }
+
+    fn keep_until(&self, until: Moment) {
+        if until > self.since {
+            self.kept_until
+                .fetch_max(until.as_nanos(), Ordering::Relaxed);
         }
     }
 
@@ -412,7 +413,7 @@ impl HeldLease {
     /// Counts one guard less; true for the last one.
     pub(crate) fn leave(&self) -> bool {
         // Before the count, so that the last one to leave sees it.
-        self.delivered.store(true, Ordering::Relaxed);
+        self.keep_until(self.min_until);
         self.entries.leave()
     }
 
