@@ -298,17 +298,17 @@ impl LockGuard {
         if hold.is_on_two_backends() {
             return unsupported("a lock on two backends cannot be downgraded");
         }
-        let is_repeated = hold.is_downgrade_unconfirmed();
+        let is_repeated = hold.entries.is_downgrading();
         if !hold.is_exclusive() && !is_repeated {
             return unsupported("only an exclusive lock can be downgraded");
         }
         // From here on the lease must not be handed to an exclusive waiter of this process.
-        if !hold.begin_downgrade() {
+        if !is_repeated && !hold.entries.make_shared() {
             return unsupported("another guard of the owner counts on the lock being exclusive");
         }
         let downgraded = downgrade(Arc::clone(hold), is_repeated).await;
         downgraded.map_err(|e| e.with_key(self.key()))?;
-        self.hold().confirm_downgrade();
+        self.hold().entries.end_downgrade();
         self.ensure_held()
     }
 

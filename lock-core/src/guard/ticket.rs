@@ -82,7 +82,7 @@ impl LockGuard {
         }
         self.ensure_held()?;
         // A request of the owner that comes now waits until the lock has left.
-        if !hold.close() {
+        if !hold.entries.close() {
             return unsupported("another guard of the owner counts on the lock");
         }
         // Read first, so that the ticket ends no later than the lease.

@@ -1,7 +1,7 @@
 mod renewal;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -39,13 +39,12 @@ pub(crate) struct HeldLease {
     min_until: Moment,
     /// When the lock ends although it is renewed.
     pub(super) max_until: Moment,
-    entries: Entries,
+    pub(super) entries: Entries,
     /// In nanoseconds. Until then the lock stays taken without a guard; zero until a guard has ended that a caller
     /// had received.
     kept_until: AtomicU64,
     /// Held during a downgrade; whether the server has confirmed one.
     downgrade: tokio::sync::Mutex<bool>,
-    downgrade_unconfirmed: AtomicBool,
     validity: Validity,
     /// In nanoseconds. A lock that was given up is released or handed over by then; zero if it was abandoned.
     release_until: AtomicU64,
@@ -170,7 +169,6 @@ impl HeldLease {
             entries: Entries::one(request.mode() == Mode::Exclusive),
             kept_until: AtomicU64::new(0),
             downgrade: tokio::sync::Mutex::default(),
-            downgrade_unconfirmed: AtomicBool::new(false),
             validity: Validity::until(deadline),
             release_until: AtomicU64::new(0),
             ended: Notify::new(),
@@ -333,31 +331,6 @@ impl HeldLease {
         self.entries.is_exclusive()
     }
 
-    /// Lets no other guard of the owner enter, since the lock is about to leave this process; false if there is
-    /// one.
-    pub(super) fn close(&self) -> bool {
-        self.entries.close()
-    }
-
-    /// Whether a downgrade was sent and its caller does not know that it is done. It can be repeated.
-    pub(super) fn is_downgrade_unconfirmed(&self) -> bool {
-        self.downgrade_unconfirmed.load(Ordering::Relaxed)
-    }
-
-    /// The caller knows that the downgrade is done.
-    pub(super) fn confirm_downgrade(&self) {
-        self.downgrade_unconfirmed.store(false, Ordering::Relaxed);
-    }
-
-    /// Begins a downgrade, or repeats one; false if another guard counts on the lock being exclusive.
-    pub(super) fn begin_downgrade(&self) -> bool {
-        let begins = self.is_downgrade_unconfirmed() || self.entries.make_shared();
-        if begins {
-            self.downgrade_unconfirmed.store(true, Ordering::Relaxed);
-        }
-        begins
-    }
-
     /// Makes the lease a shared one on the server; where that is refused, the lock stays exclusive here too.
     /// A refused repetition says nothing of the first request, and the lock stays shared here.
     pub(super) async fn downgrade(&self, is_repeated: bool) -> Result<()> {
@@ -379,7 +352,6 @@ impl HeldLease {
                     self.lose(reason);
                 } else if is_refused && !is_repeated {
                     self.entries.make_exclusive();
-                    self.downgrade_unconfirmed.store(false, Ordering::Relaxed);
                 }
             }
         }
