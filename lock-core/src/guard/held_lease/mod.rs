@@ -460,10 +460,14 @@ impl HeldLease {
         // If two leases are lost together, the server of one does not know of the loss.
         let is_left = other.is_some() || (reason.may_still_be_held() && !ends_by_itself);
         let release = is_left.then(|| release_once_dropped(self));
-        // A waker may also panic when it is dropped.
-        let _woken = catch_panic(|| self.ended.notify_waiters());
-        if let Some(other) = other.filter(|_| ends_other) {
-            other.after_loss(reason);
+        self.signal();
+        if let Some(other) = other {
+            match other.validity.load() {
+                _ if ends_other => other.after_loss(reason),
+                // Another thread has ended it, and may not have signaled that yet.
+                ValidityState::Ended(End::Lost(_)) => other.signal(),
+                ValidityState::Ended(End::GivenUp) | ValidityState::Held(_) => {}
+            }
         }
         let held = self.engine.now().since(self.since);
         self.events.emit(EventKind::Lost { reason, held });
@@ -471,6 +475,11 @@ impl HeldLease {
         self.notify_queue();
         // The next holder comes after the signal.
         drop(release);
+    }
+
+    fn signal(&self) {
+        // A waker may also panic when it is dropped.
+        let _woken = catch_panic(|| self.ended.notify_waiters());
     }
 
     /// Reports the outcome of a lock that was given up at that time, unless it was lost before.
@@ -605,5 +614,23 @@ mod tests {
         assert!(guard.is_held() && old.try_lock("k").await.unwrap().is_none());
         guard.release().await.unwrap();
         assert!(old.try_lock("k").await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_old_lock_is_free_after_the_signal_although_another_thread_has_noticed_the_loss() {
+        let engine = Engine::on_current_runtime("memory");
+        let [old, new] = [(); 2].map(|()| Memory::with_engine(engine.clone()));
+        let both = Migrate::new(Arc::new(old.client()), Arc::new(new));
+        let guard = both.lock("k").await.unwrap();
+        let signal = tokio::spawn(guard.lost().into_future());
+        tokio::task::yield_now().await;
+        // That thread has to stop here, before it signals the loss.
+        let lost = LostReason::Expired;
+        guard.shared_hold().validity.end(End::Lost(lost)).unwrap();
+        guard.shared_hold().counterpart().unwrap().lose(lost);
+        while old.try_lock("k").await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert!(signal.is_finished());
     }
 }
