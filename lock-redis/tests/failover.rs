@@ -421,6 +421,26 @@ async fn a_release_that_ends_halfway_while_its_slot_moves_is_unavailable() {
     release(granted(writer).await).await;
 }
 
+/// The script deletes the lock before it creates it as a shared one.
+#[tokio::test]
+async fn a_downgrade_while_its_slot_moves_keeps_the_lock() {
+    let (cluster, [locks, other], slot, [from, to]) = to_be_moved().await;
+    let mut guard = acquire(&locks, &long("a")).await;
+    let reader = waiting(&other, long("a").with_mode(Mode::Shared));
+    let number = slot.to_string();
+    let stored = || cluster[from].command(&["CLUSTER", "COUNTKEYSINSLOT", &number]);
+    // The lock, its counter, its queue, and the first heartbeat of the reader.
+    until("the reader waits", || stored().integer() == Some(4)).await;
+    cluster.begin_move(slot, to);
+    let error = guard.downgrade().await.expect_err("its slot moves");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    guard.renew().await.expect("it is held");
+    cluster.end_move(slot, to);
+    guard.downgrade().await.expect("its slot has moved");
+    release(granted(reader).await).await;
+    release(guard).await;
+}
+
 /// At the end of a move, the source learns of it first.
 #[tokio::test]
 async fn a_slot_whose_nodes_refer_to_each_other_is_waited_for() {

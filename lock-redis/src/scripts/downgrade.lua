@@ -21,6 +21,13 @@ end
 if as ~= 'x' or string.sub(value, 1, 33) ~= id .. '|' then
   return lost()
 end
+-- hold() deletes LOCK before it creates it again. While its slot moves, the server refuses keys that do not exist:
+-- fails before that, by a key of the slot that never exists.
+local absent = NOTES .. '-'
+local found = redis.pcall('GET', absent)
+if type(found) == 'table' and string.find(found['err'], 'non local key', 1, true) then
+  call('GET', absent)
+end
 local left = math.max(call('PTTL', LOCK), 1)
 local label = string.match(value, '^%x+|([^|]*)')
 clear()
