@@ -13,6 +13,7 @@ use super::context::{ConnectionContext, SubscriptionState};
 use super::driver::SocketState;
 use super::on_demand::OnDemand;
 use super::unanswered::Unanswered;
+use super::wait_queue::WaitQueue;
 use crate::error::RedisFailure;
 use polylock_core::engine::before;
 
@@ -28,10 +29,12 @@ pub(super) struct RedisConnection {
     socket: Arc<OnDemand<RedisSocket>>,
     /// Serializes subscribing on a connection that is open.
     subscribing: tokio::sync::Mutex<()>,
+    /// The calls that wait for replicas.
+    pub(super) waits: WaitQueue,
 }
 
 #[derive(Clone, Debug)]
-struct RedisSocket {
+pub(super) struct RedisSocket {
     redis: MultiplexedConnection,
     pushes: bool,
     subscription: SubscriptionState,
@@ -53,6 +56,7 @@ impl RedisConnection {
             runtime,
             may_subscribe,
             subscribing: tokio::sync::Mutex::new(()),
+            waits: WaitQueue::default(),
         }
     }
 
@@ -91,7 +95,20 @@ impl RedisConnection {
         deadline: Instant,
         unanswered: Option<&Unanswered>,
     ) -> Result<Vec<Value>, RedisFailure> {
-        let mut pending = PendingReply::begin(self, self.socket(deadline).await?, unanswered);
+        let socket = self.socket(deadline).await?;
+        self.run_all_on(socket, requests, deadline, unanswered)
+            .await
+    }
+
+    /// The same on a socket of this connection.
+    pub(super) async fn run_all_on(
+        &self,
+        socket: RedisSocket,
+        requests: &Pipeline,
+        deadline: Instant,
+        unanswered: Option<&Unanswered>,
+    ) -> Result<Vec<Value>, RedisFailure> {
+        let mut pending = PendingReply::begin(self, socket, unanswered);
         let answers = {
             let redis = &mut pending.socket.redis;
             let answers = pin!(redis.send_packed_commands(requests, 0, requests.len()));
@@ -139,7 +156,11 @@ impl RedisConnection {
         self.close_if(|_| true);
     }
 
-    async fn socket(self: &Arc<Self>, deadline: Instant) -> Result<RedisSocket, RedisFailure> {
+    /// The open socket, or a new one.
+    pub(super) async fn socket(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Result<RedisSocket, RedisFailure> {
         if let Some(socket) = self.socket.present() {
             if !socket.life.is_over.load(Ordering::Relaxed) {
                 return Ok(socket);
@@ -254,6 +275,13 @@ impl RedisConnection {
     }
 }
 
+impl RedisSocket {
+    /// Keeps it for requests that must arrive behind one without a reply.
+    pub(super) fn keep_in(&self, unanswered: &Unanswered) {
+        unanswered.keep(self.redis.clone(), Arc::clone(&self.life));
+    }
+}
+
 /// A request in flight.
 ///
 /// Without a reply, its connection is kept for requests that must arrive behind it. If a caller gives up
@@ -313,7 +341,7 @@ impl Drop for PendingReply<'_> {
             self.connection.close(life);
         }
         if let Some(unanswered) = self.unanswered {
-            unanswered.keep(self.socket.redis.clone(), Arc::clone(life));
+            self.socket.keep_in(unanswered);
         }
     }
 }
