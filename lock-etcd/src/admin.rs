@@ -11,6 +11,7 @@ use polylock_core::{
 };
 use tokio::sync::mpsc;
 
+use crate::connection::kv;
 use crate::error::EtcdFailure;
 use crate::lock::NAME;
 use crate::queue::{EtcdContender, split};
@@ -145,8 +146,8 @@ impl EtcdStore {
                 .with_range(end.clone())
                 .with_limit(PAGE)
                 .with_revision(at);
-            let page = self.connection.retried(self.step(), |mut client| {
-                let (from, options) = (from.clone(), options.clone());
+            let page = self.connection.retried(self.step(), |client| {
+                let (mut client, from, options) = (kv(&client), from.clone(), options.clone());
                 async move { client.get(from, Some(options)).await }
             });
             let page = page.await?;

@@ -1,6 +1,7 @@
 //! Breaking locks.
 
-use polylock_core::admin::LockInfo;
+use etcd_client::{Txn, TxnOp};
+use polylock_core::admin::{LockInfo, Record};
 use polylock_core::memory::{Fault, Request};
 use polylock_core::{DistributedLock, ErrorKind, Label, LockGuard, Mode};
 
@@ -89,5 +90,30 @@ async fn a_break_that_fails_after_a_deletion_has_an_unknown_outcome() {
         !broken("c").await.is_outcome_unknown()
     })
     .await;
+    release(guard).await;
+}
+
+/// Stores keys below the prefix of a client, each with a value of this length.
+async fn put_all(place: &Place, names: impl Iterator<Item = String>, length: usize) {
+    let mut client = place.tree().client();
+    let value = "x".repeat(length);
+    let put = |name| TxnOp::put(format!("{}/{name}", place.prefix()), value.as_str(), None);
+    let puts: Vec<_> = names.map(put).collect();
+    for puts in puts.chunks(100) {
+        let written = client.txn(Txn::new().and_then(puts)).await;
+        written.expect("they are written");
+    }
+}
+
+/// A list reads the records beside the locks, a thousand keys in one reply.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_reads_past_many_long_records() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = acquire(&locks, "a").await;
+    let records = (0..1_000).map(|n| format!("={n:0100}"));
+    put_all(&place, records, Record::MAX_LEN).await;
+    let listed = admin(&*locks).list("").await.expect("it is listed");
+    assert_eq!(listed.len(), 1);
     release(guard).await;
 }
