@@ -25,6 +25,9 @@ pub(crate) struct Admin(pub(crate) Arc<EtcdStore>);
 /// How many keys of contenders one request reads.
 const PAGE: i64 = 1000;
 
+/// How often a list begins before it fails because its revision is compacted.
+const MAX_READS: u32 = 5;
+
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl LockAdmin for Admin {
@@ -136,6 +139,35 @@ impl EtcdStore {
 
     /// What is held under a prefix, sorted by key, as it was at one moment.
     async fn held(&self, prefix: &str) -> Result<Vec<LockInfo>, EtcdFailure> {
+        let mut reads = 1;
+        let mut contenders = loop {
+            match self.contenders_below(prefix).await {
+                Err(failure) if failure.is_compacted() && reads < MAX_READS => reads += 1,
+                read => break read?,
+            }
+        };
+        // By key, in the order of their creation.
+        contenders.sort_by(|(key, own), (other, another)| {
+            key.cmp(other)
+                .then(own.create_revision.cmp(&another.create_revision))
+        });
+        let locks = contenders.chunk_by(|(key, _), (other, _)| key == other);
+        let locks = locks.filter_map(|lock| {
+            let queue: Vec<_> = lock
+                .iter()
+                .map(|(_, contender)| contender.clone())
+                .collect();
+            info(lock[0].0.clone(), &queue)
+        });
+        Ok(locks.collect())
+    }
+
+    /// The contenders of all locks under a prefix, as they were at one moment. Fails if that is compacted before the
+    /// last of several replies.
+    async fn contenders_below(
+        &self,
+        prefix: &str,
+    ) -> Result<Vec<(LockKey, EtcdContender)>, EtcdFailure> {
         let root = &self.config.prefix;
         let mut from = format!("{root}/{}", LockKey::escape(prefix)).into_bytes();
         let end = prefix_end(&from);
@@ -160,23 +192,9 @@ impl EtcdStore {
             }
             match page.kvs().last() {
                 Some(last) if page.more() => from = [last.key(), b"\0"].concat(),
-                _ => break,
+                _ => return Ok(contenders),
             }
         }
-        // By key, in the order of their creation.
-        contenders.sort_by(|(key, own), (other, another)| {
-            key.cmp(other)
-                .then(own.create_revision.cmp(&another.create_revision))
-        });
-        let locks = contenders.chunk_by(|(key, _), (other, _)| key == other);
-        let locks = locks.filter_map(|lock| {
-            let queue: Vec<_> = lock
-                .iter()
-                .map(|(_, contender)| contender.clone())
-                .collect();
-            info(lock[0].0.clone(), &queue)
-        });
-        Ok(locks.collect())
     }
 
     async fn inspected(&self, key: &LockKey) -> Result<Option<LockInfo>, EtcdFailure> {

@@ -112,6 +112,12 @@ impl EtcdFailure {
         }
     }
 
+    /// Whether the revision that a request asks for is compacted.
+    pub(crate) fn is_compacted(&self) -> bool {
+        let message = "required revision has been compacted";
+        matches!(self, Self::Client(ClientError::GRpcStatus(status)) if status.message().contains(message))
+    }
+
     /// Whether a lease with the same id was granted before.
     pub(crate) fn is_granted(&self) -> bool {
         let known = "lease already exists";

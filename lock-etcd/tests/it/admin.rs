@@ -117,3 +117,36 @@ async fn a_list_reads_past_many_long_records() {
     assert_eq!(listed.len(), 1);
     release(guard).await;
 }
+
+/// Later replies of a list are of the revision of its first one, which is compacted meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_overtaken_by_a_compaction_begins_again() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let guard = acquire(&locks, "a").await;
+    put_all(&place, (0..1_000).map(|n| format!("=b{n}")), 0).await;
+    let reads = || place.counter().seen(is_read);
+    let begun = reads();
+    place.counter().hold(is_read);
+    let listing = admin(&*locks).list("");
+    let compacting = async {
+        place.held().await;
+        place.counter().hold(is_read);
+        place.counter().pass();
+        until("it reads the second reply", async || reads() > begun + 1).await;
+        place.held().await;
+        let mut client = place.tree().client();
+        let put = client.put(format!("{}/=c", place.prefix()), "", None).await;
+        let revision = put
+            .expect("it is written")
+            .header()
+            .expect("a header")
+            .revision();
+        let compacted = client.compact(revision, None).await;
+        compacted.expect("it is compacted");
+        place.counter().pass();
+    };
+    let (listed, ()) = tokio::join!(listing, compacting);
+    assert_eq!(listed.expect("it is listed").len(), 1);
+    release(guard).await;
+}
