@@ -7,7 +7,7 @@ use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LeaseState, Mode
 
 use crate::support::{
     Place, SOON, acquire, assert_error, attempt, granted, inspect, key, lease, of, of_cluster,
-    open, permits, release, request, take, until, waiting, within,
+    open, permits, release, request, take, take_long, until, waiting, within,
 };
 
 fn shared(name: &str) -> AcquireRequest {
@@ -118,4 +118,17 @@ async fn a_reader_is_shown_with_its_token_for_as_long_as_it_renews() {
         assert_eq!(holder.token, guard.fencing_token());
         release(guard).await;
     }
+}
+
+/// The script deletes the lock before it creates it as a shared one.
+#[tokio::test]
+async fn a_downgrade_that_is_denied_keeps_the_lock() {
+    let rules = "on >secret ~* &* +@all -zadd";
+    let place = Place::with(RedisOptions::new().with_user("locks", rules));
+    let locks = open(place.direct().with_login("locks", "secret")).await;
+    let mut guard = take_long(&locks, "a").await;
+    let error = guard.downgrade().await.expect_err("it is denied");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+    guard.renew().await.expect("it is held");
+    release(guard).await;
 }

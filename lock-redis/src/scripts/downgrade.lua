@@ -21,12 +21,14 @@ end
 if as ~= 'x' or string.sub(value, 1, 33) ~= id .. '|' then
   return lost()
 end
--- hold() deletes LOCK before it creates it again. While its slot moves, the server refuses keys that do not exist:
--- fails before that, by a key of the slot that never exists.
+-- hold() deletes LOCK before it creates it again, which may be refused: to a user without the right, and in a slot
+-- that moves, where a key that does not exist is one of another server. Fails before that, by a key of the slot that
+-- never exists: with XX nothing is written.
 local absent = NOTES .. '-'
-local found = redis.pcall('GET', absent)
-if type(found) == 'table' and string.find(found['err'], 'non local key', 1, true) then
-  call('GET', absent)
+local added = redis.pcall('ZADD', absent, 'XX', 0, '')
+local why = type(added) == 'table' and added['err'] or ''
+if string.find(why, 'non local key', 1, true) or string.find(why, 'run th', 1, true) then
+  call('ZADD', absent, 'XX', 0, '')
 end
 local left = math.max(call('PTTL', LOCK), 1)
 local label = string.match(value, '^%x+|([^|]*)')
