@@ -190,9 +190,11 @@ impl EtcdAttempt<'_> {
             self.store.retire_ended();
         }
         loop {
+            let lease = self.lease.server_lease();
+            let lease = lease.filter(|lease| !lease.is_retired());
+            let is_renewed = renews && lease.is_some();
             let listed = self.until(until, async {
-                let lease = self.lease.server_lease();
-                match lease.filter(|lease| !lease.is_retired()) {
+                match lease {
                     Some(_) if !renews => self.store.list(directory, until).await,
                     Some(lease) => {
                         let read = self.store.renewed(&lease, |client| list(client, directory));
@@ -203,6 +205,8 @@ impl EtcdAttempt<'_> {
             });
             match listed.await? {
                 Ok(listing) => return Ok(listing),
+                // A leader that was just elected may not know the lease yet. The key is there if it has not ended.
+                Err(EtcdFailure::LeaseGone) if is_renewed => {}
                 // Without its lease there is no key.
                 Err(EtcdFailure::LeaseGone) => return Err(EtcdAttemptError::Gone),
                 Err(failure) => self.pause(until, failure).await?,

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::support::{
     EtcdOptions, EtcdServer, Place, SOON, acquire, assert_error, client, config, granted, is_grant,
-    loss, ms, open, release, request, token, until, waiting,
+    is_keep_alive, loss, ms, open, release, request, token, until, waiting,
 };
 
 /// A replaced leader acknowledges keep-alives until it notices; that extends no lock for longer than
@@ -154,4 +154,25 @@ async fn status(server: &EtcdServer) -> Option<(u64, u64)> {
         Some((status.leader(), own))
     };
     timeout(ms(1_000), asked).await.ok().flatten()
+}
+
+/// One that was just elected may not know a lease of its predecessor yet, and answers that there is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_lease_is_unknown_to_the_next_leader_keeps_its_place() {
+    let place = Place::new().await;
+    let (locks, other) = (place.counted().await, place.client().await);
+    let guard = acquire(&other, "a").await;
+    let first = place.waiter(&locks, request("a")).await;
+    let second = place.waiter(&other, request("a")).await;
+    let line = place.tree().paths("a").await;
+    let leases = place.tree().leases("a").await;
+    let unknown = "etcdserver: requested lease not found";
+    place.counter().refuse(is_keep_alive, "5", unknown);
+    place.moved("a", &leases).await;
+    place.counter().accept();
+    let moved = place.tree().paths("a").await;
+    assert_eq!(moved, line, "it is not at its place");
+    release(guard).await;
+    release(granted(first).await).await;
+    release(granted(second).await).await;
 }

@@ -74,6 +74,10 @@ pub(crate) fn is_revocation(path: &str, _: Option<Request>) -> bool {
     path.ends_with("/LeaseRevoke")
 }
 
+pub(crate) fn is_keep_alive(path: &str, _: Option<Request>) -> bool {
+    path.ends_with("/LeaseKeepAlive")
+}
+
 pub(crate) fn is_watch(path: &str, _: Option<Request>) -> bool {
     path.ends_with("/Watch")
 }
@@ -174,6 +178,11 @@ impl GrpcProxy {
         *self.shared.refused.lock().expect("no panic") = Some((matches, code, message));
     }
 
+    /// Ends the effect of [`refuse`](Self::refuse).
+    pub(crate) fn accept(&self) {
+        *self.shared.refused.lock().expect("no panic") = None;
+    }
+
     pub(crate) fn is_holding(&self) -> bool {
         self.shared.pass.receiver_count() > 0
     }
@@ -244,8 +253,10 @@ async fn pass(
             drop(pass.changed().await);
         }
         if let Some((code, message)) = shared.refusal(&path, None) {
-            // An answer before its end would break the request.
-            request.into_body().collect().await?;
+            // An answer before its end would break the request; that of a keep-alive does not end.
+            if !is_keep_alive(&path, None) {
+                request.into_body().collect().await?;
+            }
             return refusal(code, message);
         }
         let Some(was_full) = shared.reaches_quota(&path, None) else {

@@ -17,7 +17,8 @@ use polylock_core::{AcquireRequest, LockGuard, LostReason, Wait};
 use polylock_etcd::{Etcd, EtcdConfig};
 
 pub(crate) use self::grpc_proxy::{
-    is_creation, is_grant, is_read, is_release, is_renewal, is_revocation, is_watch, is_write,
+    is_creation, is_grant, is_keep_alive, is_read, is_release, is_renewal, is_revocation, is_watch,
+    is_write,
 };
 pub(crate) use self::place::Place;
 pub(crate) use self::store::{Store, config};
