@@ -12,7 +12,7 @@ use super::args::{Args, millis};
 use super::handle::{SessionHold, SessionReply, SessionRequest, ended};
 use super::loss_report;
 use super::record::RECORD_AFTER;
-use super::statements::{column, got, is_elsewhere};
+use super::statements::{SHARES_SESSIONS, column, got, is_elsewhere};
 use crate::config::SqlMode;
 use crate::error::{SqlCause, SqlFailure};
 use crate::wire::{ErrorClass, QueryResult, SqlValue};
@@ -260,11 +260,7 @@ impl Actor {
                 );
                 return Err(ended());
             }
-            got::ELSEWHERE => {
-                let says = "a transaction pooler is in the path, where locks of sessions do not exclude; use \
-                            mode=lease";
-                return Err(SqlCause::Config(says.to_owned()).into());
-            }
+            got::ELSEWHERE => return Err(SqlCause::Config(SHARES_SESSIONS.to_owned()).into()),
             token => u64::try_from(token).map_err(|_| malformed())?,
         };
         if answer.last_int(column::ADMITTED) == Some(0) {
@@ -336,7 +332,9 @@ impl Actor {
         if self.connection.is_none() {
             return false;
         }
-        let args = self.context.args(key).with(Args::SESSION, self.number);
+        let args = self.context.args(key);
+        let args = args.with(Args::SESSION_ID, &self.handle.id.as_bytes()[..]);
+        let args = args.with(Args::SESSION, self.number);
         let undone = self.ask(|it| &it.release[usize::from(is_shared)], &args);
         let undone = undone.await;
         let is_moved = undone.as_ref().is_ok_and(is_elsewhere);

@@ -17,7 +17,7 @@ use super::pool::SessionPool;
 use super::record::Recording;
 use super::server_age;
 use super::socket::{self, SessionSocket};
-use super::statements::{SessionStatements, is_elsewhere};
+use super::statements::{SHARES_SESSIONS, SessionStatements, got, is_elsewhere};
 use crate::config::SqlMode;
 use crate::error::{SqlCause, SqlFailure};
 use crate::table::TokenRange;
@@ -84,6 +84,9 @@ pub(super) async fn connect(pool: &Arc<SessionPool>) -> Result<Actor, SqlFailure
     let ends = socket::ends(&answer, context.target.config.port);
     let unfit = || SqlCause::Unfit("a session without a number".to_owned());
     let number = answer.last_int(0).ok_or_else(unfit)?;
+    if number == got::ELSEWHERE {
+        return Err(SqlCause::Config(SHARES_SESSIONS.to_owned()).into());
+    }
     let was_read_only = answer.last_int(READ_ONLY_AT_SETUP) == Some(1);
     if let Some(more) = &context.statements.setup_more {
         let done = server_age::run(&mut connection, more, &args, until, &context).await?;

@@ -11,7 +11,8 @@ use crate::wire::{QueryResult, Sql};
 pub(crate) struct SessionStatements {
     /// Sets up a new connection, and records the session if the start of the server is admitted. The
     /// last row has the server's number of the session, whether it is recorded, the ends of the
-    /// connection, and, from servers that can become read-only, whether they are.
+    /// connection, and, from servers that can become read-only, whether they are. The number is
+    /// [`ELSEWHERE`](got::ELSEWHERE) if the session is that of another client, which has locks in it.
     pub(crate) setup: Arc<Sql>,
     /// Settings that not every server has; an error is none.
     pub(crate) setup_more: Option<Arc<Sql>>,
@@ -140,6 +141,10 @@ pub(crate) mod got {
     /// In place of a token: the server gave up.
     pub(crate) const INTERRUPTED: i64 = -3;
 }
+
+/// What is said where [`ELSEWHERE`](got::ELSEWHERE) is no proxy that has replaced the server.
+pub(crate) const SHARES_SESSIONS: &str =
+    "a transaction pooler is in the path, where locks of sessions do not exclude; use mode=lease";
 
 /// Whether a release or a downgrade ran in another session of the server, and has changed nothing.
 pub(crate) fn is_elsewhere(released: &QueryResult) -> bool {

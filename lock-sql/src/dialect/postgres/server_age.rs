@@ -1,7 +1,7 @@
 //! Starts of the server, and the sessions on them: see [`crate::session::server_age`].
 
 use super::NOW;
-use crate::session::statements::StartTexts;
+use crate::session::statements::{StartTexts, got};
 use crate::wire::Sql;
 
 /// The start of the server. Its clock makes it a name that no other start has, and nothing more.
@@ -15,18 +15,20 @@ const DURABLY: &str = "SELECT set_config('synchronous_commit', 'local', true)
 
 /// Records a session, if the start of the server is admitted for its timeout; the returned row has
 /// the number of the session, whether it is recorded, and the ends of its connection. Behind a
-/// pooler the number soon belongs to another client.
-pub(super) fn record(table: &str, is_pooled: bool) -> String {
+/// pooler the number soon belongs to another client. `is_ours` says whether this client may use the session; otherwise
+/// the number is none.
+pub(super) fn record(table: &str, is_pooled: bool, is_ours: &str) -> String {
     let session = if is_pooled { "0" } else { "pg_backend_pid()" };
     format!(
         "{DURABLY};
          INSERT INTO {table} (kind, lock_key, name, ttl, session, changed_at)
          SELECT 6, {{2}}, s.name, {{11}}, {session}, {NOW} FROM {table} s
-         WHERE s.kind = 7 AND s.lock_key = '' AND s.name = {START} AND s.ttl >= {{11}};
-         SELECT pg_backend_pid()::bigint,
+         WHERE s.kind = 7 AND s.lock_key = '' AND s.name = {START} AND s.ttl >= {{11}} AND {is_ours};
+         SELECT CASE WHEN {is_ours} THEN pg_backend_pid()::bigint ELSE {} END,
              (SELECT count(*) FROM {table} WHERE kind = 6 AND lock_key = {{2}}),
              host(inet_client_addr()) || ':' || inet_client_port(),
-             host(inet_server_addr()), inet_server_port()::bigint"
+             host(inet_server_addr()), inet_server_port()::bigint",
+        got::ELSEWHERE
     )
 }
 
@@ -62,7 +64,7 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
                  label = excluded.label, changed_at = excluded.changed_at
              WHERE s.name = excluded.name OR s.name = {{14}} AND s.version = {{5}};
              {}",
-            record(table, is_pooled)
+            record(table, is_pooled, "true")
         )),
         // A boot clock that is behind what was noted is another one.
         witness: sql(format!(

@@ -44,16 +44,19 @@ impl PreparedStatements {
         format!("EXECUTE polylock_{name}{values}")
     }
 
-    /// Prepares the added statements, raises the tokens, records the session, and returns its
-    /// number.
-    fn into_setup(self, table: &str) -> Arc<Sql> {
-        let settings = if self.is_pooled { "" } else { SETTINGS };
-        let record = server_age::record(table, self.is_pooled);
+    /// Prepares the added statements, marks the session and raises the tokens. Records the session and returns its
+    /// number, if it `is_ours`.
+    fn into_setup(self, table: &str, mark: &str, is_ours: &str) -> Arc<Sql> {
+        let settings = match self.is_pooled {
+            true => String::new(),
+            false => format!("{SETTINGS} AND {is_ours}; "),
+        };
+        let record = server_age::record(table, self.is_pooled, is_ours);
         // Its advisory lock must not wait for the commit: see `tokens`.
         let raise = tokens::in_savepoint(&tokens::raise(table));
         // The role may be read-only, unless that is changed before its first query.
         Sql::new(format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {settings}{}{raise}; {record}; COMMIT",
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {mark}{settings}{}{raise}; {record}; COMMIT",
             self.setup
         ))
     }
@@ -137,7 +140,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         |wait: &str, lock: &str, grant: &str| Sql::new(format!("{begin}; {wait}{lock}; {grant}"));
     let wait = format!("{wait}; ");
     SessionStatements {
-        setup: prepared.into_setup(table),
+        setup: prepared.into_setup(table, "", "true"),
         try_take: [0, 1].map(|at| message("", &tries[at], &grants[at])),
         wait_take: [0, 1].map(|at| message(&wait, &waits[at], &grants[at])),
         // A shared row lock admits every shared request, even with exclusive waiters. One claim stands
@@ -179,15 +182,16 @@ const CLAIM: u32 = 2_000_000;
 
 /// Session locks: a number is locked, and the row of kind 4 names the holder and the key.
 ///
-/// Behind a pooler, the statement may reach another session, which would keep the lock: so every
-/// statement includes the number of the session.
+/// Behind a pooler, the statement may reach another session, which would keep the lock, or whose locks another
+/// client has. Two clients may even have set up the same session. So every statement asks whether it runs in the
+/// [session of this client](IS_ELSEWHERE).
 pub(crate) fn advisory(table: &str) -> SessionStatements {
     // The next session raises the sequence above the draws that a crash loses, so no draw waits for the
     // disk. See `tokens`.
     let token = tokens::draw(table);
     let lock = |attempt: &str, elapsed: &str| {
         format!(
-            "SELECT CASE WHEN pg_backend_pid() <> {{6}} THEN {}::bigint
+            "SELECT CASE WHEN {IS_ELSEWHERE} THEN {}::bigint
                  WHEN {attempt} THEN {}::bigint
                  WHEN {LAZY} IS NULL THEN 0 ELSE {token} END,
                  {elapsed}, pg_backend_pid()::bigint, 0::bigint",
@@ -208,7 +212,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
     // The session of another client may have the lock.
     let unlocks = ["", "_shared"].map(|suffix| {
         Sql::prepared(format!(
-            "SELECT CASE WHEN pg_backend_pid() <> {{6}} THEN {}::bigint
+            "SELECT CASE WHEN {IS_ELSEWHERE} THEN {}::bigint
                  ELSE (pg_advisory_unlock{suffix}({{3}}))::int::bigint END",
             got::ELSEWHERE
         ))
@@ -217,7 +221,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
     SessionStatements {
         try_take: tries,
         wait_take: waits,
-        setup: PreparedStatements::default().into_setup(table),
+        setup: PreparedStatements::default().into_setup(table, MARK, IS_MARKED),
         release: unlocks,
         clear_record: Some([
             clear(forget_holder(table, 4)),
@@ -225,7 +229,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
         ]),
         // For a moment the session has it in both modes, so that none acquires it in between.
         downgrade: Some(Sql::prepared(format!(
-            "SELECT CASE WHEN pg_backend_pid() <> {{6}} THEN {}::bigint
+            "SELECT CASE WHEN {IS_ELSEWHERE} THEN {}::bigint
                  WHEN pg_advisory_lock_shared({{3}}) IS NULL THEN 0
                  ELSE (pg_advisory_unlock({{3}}))::int::bigint END",
             got::ELSEWHERE
@@ -234,6 +238,10 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
         draw: Sql::new(format!(
             "SELECT {LAZY}; {}",
             tokens::draw_block(table, TOKENS_AT_ONCE)
+        )),
+        probe: Sql::new(format!(
+            "SELECT CASE WHEN {IS_MARKED} THEN {NUMBER} ELSE {} END",
+            got::ELSEWHERE
         )),
         alive: Sql::prepared(format!("SELECT {}", advisory_alive("{6}", "{3}"))),
         terminate: terminate(&advisory_alive("{6}", "{3}")),
@@ -247,6 +255,25 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
     }
 }
 
+/// The number of the session.
+const NUMBER: &str = "pg_backend_pid()::bigint";
+
+/// Whether the session has the mark of this client.
+const IS_MARKED: &str =
+    "current_setting('polylock.session', true) IS NOT DISTINCT FROM encode({2}, 'hex')";
+
+/// Whether a statement runs in another session of the server, or in one that another client has set up since.
+const IS_ELSEWHERE: &str = "pg_backend_pid() <> {6}
+    OR current_setting('polylock.session', true) IS DISTINCT FROM encode({2}, 'hex')";
+
+/// Marks the session as that of this client. The mark of another one stays while the session has locks, which this
+/// client would be granted once more. Otherwise that client finds at its next request that it has no session.
+const MARK: &str = "SELECT set_config('polylock.session', encode({2}, 'hex'), false)
+    WHERE coalesce(current_setting('polylock.session', true), '') = '' OR NOT EXISTS (
+        SELECT FROM pg_locks l
+        WHERE l.locktype = 'advisory' AND l.pid = pg_backend_pid() AND l.objsubid = 1);
+    ";
+
 /// A text comes as bytes.
 const TEXT: &str = "convert_from({14}, 'UTF8')";
 
@@ -257,7 +284,7 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Se
     let entry = format!("jsonb_build_object({TEXT}, convert_from({{8}}, 'UTF8')::jsonb)");
     SessionStatements {
         start: server_age::texts(table, is_pooled),
-        probe: Sql::new("SELECT pg_backend_pid()::bigint"),
+        probe: Sql::new(format!("SELECT {NUMBER}")),
         cancel: Sql::new("SELECT pg_cancel_backend({6}::int)::int::bigint"),
         record: Sql::new(format!(
             "SELECT {LAZY}; INSERT INTO {table} AS r (kind, lock_key, name, id, token, label, acquired_at,
@@ -308,8 +335,7 @@ const SETTINGS: &str = "DEALLOCATE ALL;
         ELSE '0' END, false)
     FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout', 'idle_session_timeout',
         'statement_timeout', 'transaction_timeout', 'lock_timeout', 'plan_cache_mode',
-        'bytea_output');
-    ";
+        'bytea_output')";
 
 /// Settings that make the server end the connection of an unreachable client after the timeout of a
 /// session; not every system has them.

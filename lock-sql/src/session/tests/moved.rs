@@ -1,6 +1,32 @@
 //! Sessions behind a pooler that gives their statements to sessions of others.
 
+use lock_testkit::servers::{PgBouncer, PoolMode};
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::PgConnectOptions;
+
 use super::*;
+
+/// A pooler that gives each client a session of its own, and the URL of a database behind it.
+fn pooled(url: &str) -> (PgBouncer, String) {
+    let pooler = PgBouncer::before_shared(&PostgresServer::shared(), PoolMode::Session);
+    let (_, database) = url.rsplit_once('/').unwrap();
+    let port = pooler.port();
+    let url = format!("postgres://test:test@127.0.0.1:{port}/{database}");
+    (pooler, url)
+}
+
+/// Changes a setting of a pooler.
+async fn set(pooler: &PgBouncer, setting: &'static str) {
+    let options: PgConnectOptions = pooler.admin_url().parse().unwrap();
+    let mut admin = options.extra_float_digits(None).connect().await.unwrap();
+    sqlx::raw_sql(setting).execute(&mut admin).await.unwrap();
+}
+
+/// The server has one session for all clients of the pooler.
+const ONE_SESSION: &str = "SET default_pool_size = 1";
+
+/// Its clients share the sessions of the server from their next transaction on.
+const SHARE: &str = "SET pool_mode = 'transaction'";
 
 /// Moves a session as a pooler does that nobody has declared, to a session of the server that has the lock for another
 /// client.
@@ -66,4 +92,59 @@ async fn a_downgrade_that_a_pooler_has_moved_changes_no_lock_of_others() {
     let reader = request("k", Wait::Never).with_mode(Mode::Shared);
     let error = other.acquire(&reader).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Contended, "two holders: {error}");
+}
+
+/// The pooler gives the session that one client has set up, and that has its lock, to the next one.
+#[tokio::test]
+async fn clients_that_have_set_up_one_session_of_a_pooler_exclude_each_other() {
+    for wait in [Wait::Never, Wait::AtMost(Duration::from_secs(1))] {
+        let (pooler, url) = pooled(&PostgresServer::shared().database());
+        let url = format!("{url}?mode=advisory");
+        set(&pooler, ONE_SESSION).await;
+        let (here, there) = (open(&url).await, open(&url).await);
+        set(&pooler, SHARE).await;
+        let guard = here.acquire(&request("k", wait)).await.unwrap();
+        let error = there.acquire(&request("k", wait)).await.unwrap_err();
+        assert!(guard.is_held(), "its session was not set up again");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.message().contains("mode=lease"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_whose_session_another_one_has_set_up_frees_no_lock_of_that_one() {
+    let direct = PostgresServer::shared().database();
+    let (pooler, url) = pooled(&direct);
+    let url = format!("{url}?mode=advisory");
+    set(&pooler, ONE_SESSION).await;
+    let (here, there) = (open(&url).await, open(&url).await);
+    set(&pooler, SHARE).await;
+    let mut former = actor::connect(&here.pool).await.unwrap();
+    let guard = there.acquire(&request("k", Wait::Never)).await.unwrap();
+    assert!(
+        !former.undo(guard.key(), false).await,
+        "nothing is undone there"
+    );
+    assert!(former.is_over, "the session goes on");
+    let other = open(&format!("{direct}?mode=advisory")).await;
+    let error = other.acquire(&request("k", Wait::Never)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended, "two holders: {error}");
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
+}
+
+/// As of a pooler with `server_reset_query_always`.
+#[tokio::test]
+async fn a_probe_finds_that_a_pooler_has_reset_the_session() {
+    let url = format!("{}?mode=advisory", PostgresServer::shared().database());
+    let here = open(&url).await;
+    let id = LeaseId::from_bytes([1; 16]);
+    let mut actor = session_with(id, None, &here).await;
+    actor.probe().await;
+    assert!(!actor.is_over, "it is the session that was opened");
+    let mut connection = actor.connection.take().unwrap();
+    let reset = connection.run(&Sql::new("DISCARD ALL"), &[]).await;
+    reset.unwrap();
+    actor.connection = Some(connection);
+    actor.probe().await;
+    assert!(actor.is_over, "the server has freed its locks");
 }
