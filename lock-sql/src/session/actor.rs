@@ -485,11 +485,19 @@ impl Actor {
     }
 
     /// Draws more tokens for a holder; `None` if its lock is lost.
-    async fn draw_more(&mut self, id: LeaseId) -> Result<Option<TokenRange>, SqlFailure> {
-        if self.held.get(&id).is_none_or(|held| held.is_shared) {
+    pub(super) async fn draw_more(
+        &mut self,
+        id: LeaseId,
+    ) -> Result<Option<TokenRange>, SqlFailure> {
+        let held = self.held.get(&id).filter(|held| !held.is_shared);
+        let Some(args) = held.map(|held| self.args(&held.key, id)) else {
+            return Ok(None);
+        };
+        let answer = self.ask(|it| &it.draw, &args).await?;
+        if answer.last_int(0) == Some(got::ELSEWHERE) {
+            self.lose_moved();
             return Ok(None);
         }
-        let answer = self.ask(|it| &it.draw, &Args::new()).await?;
         let drawn = answer.rows.iter().find_map(|row| {
             let [first, last] = row.as_slice() else {
                 return None;

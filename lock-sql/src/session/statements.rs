@@ -46,7 +46,7 @@ pub(crate) struct SessionStatements {
     /// Ends the claim of a waiter that has the lock.
     pub(crate) unclaim: Option<Arc<Sql>>,
     /// Draws a block of tokens for hand-overs in the session that holds the lock; the last row has the
-    /// first and the last one.
+    /// first and the last one, and of another session [`ELSEWHERE`](got::ELSEWHERE) in place of the first.
     pub(crate) draw: Arc<Sql>,
     /// Records an exclusive holder, unless a later one is recorded: the row has the largest token of those that
     /// were recorded.

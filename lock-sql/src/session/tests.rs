@@ -715,7 +715,7 @@ async fn rows_that_are_rolled_back_count_tokens() {
     let raise = tokens::raise(table, flavor);
     let (insert, token) = tokens::draw(table, flavor);
     let draw = format!("START TRANSACTION; {insert} SELECT {token}; ROLLBACK");
-    let block = tokens::draw_block(table, 64, flavor);
+    let block = tokens::draw_block(table, 64, flavor, "1");
     let block = format!("START TRANSACTION; {block}; ROLLBACK");
     let now = i64::try_from(super::loss_report::unix_now()).unwrap();
     numbers(raise.clone()).await;

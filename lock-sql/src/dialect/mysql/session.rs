@@ -28,7 +28,8 @@ pub(crate) fn row(table: &str, sessions: &str, flavor: Flavor) -> SessionStateme
         Flavor::MySql => "FOR SHARE",
     };
     let (draw, token) = tokens::draw(table, flavor);
-    let block = tokens::draw_block(table, TOKENS_AT_ONCE, flavor);
+    let here = is_same_session(sessions);
+    let block = tokens::draw_block(table, TOKENS_AT_ONCE, flavor, &here);
     // The transaction lasts as long as the lock, and other keys draw tokens meanwhile.
     let (draw, block) = match flavor {
         Flavor::MariaDb => (draw, block),
@@ -37,11 +38,7 @@ pub(crate) fn row(table: &str, sessions: &str, flavor: Flavor) -> SessionStateme
             tokens::in_savepoint(&format!("{block};")),
         ),
     };
-    let token = format!(
-        "CAST(IF({}, {token}, {}) AS SIGNED)",
-        is_same_session(sessions),
-        got::ELSEWHERE
-    );
+    let token = format!("CAST(IF({here}, {token}, {}) AS SIGNED)", got::ELSEWHERE);
     let take = |strength: &str, waits: bool| {
         let (set, suffix, elapsed) = if waits {
             let wait = format!("LEAST(GREATEST(CEIL({{4}} / 1000), 1), {MAX_TIMEOUT_SECONDS})");
@@ -138,7 +135,7 @@ pub(crate) fn advisory(table: &str, sessions: &str, flavor: Flavor) -> SessionSt
         alive(sessions, "r.drawn_by")
     );
     let clear = Sql::new(forget_holder(table, 4));
-    let draw = tokens::draw_block(table, TOKENS_AT_ONCE, flavor);
+    let draw = tokens::draw_block(table, TOKENS_AT_ONCE, flavor, &here);
     let draw = match flavor {
         Flavor::MariaDb => draw,
         Flavor::MySql => format!("START TRANSACTION; {draw}; ROLLBACK"),

@@ -9,6 +9,7 @@
 
 use super::NOW;
 use crate::dialect::sequence;
+use crate::session::statements::got;
 use crate::wire::Flavor;
 
 /// Raises the counter for a new session, as statements.
@@ -38,11 +39,14 @@ pub(crate) fn draw(table: &str, flavor: Flavor) -> (String, String) {
     }
 }
 
-/// Draws the first and the last token of a block for hand-overs. Other keys may get some between
-/// them; this key gets none before its lock is released. A transaction is open or begins with it.
-pub(crate) fn draw_block(table: &str, count: u64, flavor: Flavor) -> String {
+/// Draws the first and the last token of a block for hand-overs, if the statement runs `here`. Other keys may get
+/// some between them; this key gets none before its lock is released. A transaction is open or begins with it.
+pub(crate) fn draw_block(table: &str, count: u64, flavor: Flavor, here: &str) -> String {
     let (sequence, more) = (sequence(table), count - 1);
-    let select = "SELECT CAST(@polylock_token AS SIGNED), CAST(@polylock_last AS SIGNED)";
+    let select = format!(
+        "SELECT CAST(IF({here}, @polylock_token, {}) AS SIGNED), CAST(@polylock_last AS SIGNED)",
+        got::ELSEWHERE
+    );
     match flavor {
         Flavor::MariaDb => format!(
             "SET @polylock_token = NEXTVAL({sequence});

@@ -160,9 +160,11 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
             forget(forget_holder(table, 3)),
             forget(forget_shared(table, 3)),
         ],
+        // Elsewhere no transaction is open, and a savepoint is an error.
         draw: Sql::new(tokens::in_savepoint(&tokens::draw_block(
             table,
             TOKENS_AT_ONCE,
+            "false",
         ))),
         seed: Sql::new(seed),
         alive: Sql::prepared(format!("SELECT {}", row_alive("{6}", "{12}"))),
@@ -237,7 +239,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
         // Its commit must not wait with the lock of the sequence: see `tokens`.
         draw: Sql::new(format!(
             "SELECT {LAZY}; {}",
-            tokens::draw_block(table, TOKENS_AT_ONCE)
+            tokens::draw_block(table, TOKENS_AT_ONCE, IS_ELSEWHERE)
         )),
         probe: Sql::new(format!(
             "SELECT CASE WHEN {IS_MARKED} THEN {NUMBER} ELSE {} END",

@@ -18,6 +18,7 @@
 
 use super::NOW;
 use crate::dialect::sequence;
+use crate::session::statements::got;
 
 /// Draws one token, as an expression. The advisory lock is held until the transaction ends, or its
 /// savepoint is rolled back.
@@ -29,12 +30,13 @@ pub(crate) fn draw(table: &str) -> String {
     )
 }
 
-/// Draws the first and the last token of a block for hand-overs. Other keys may get some between
-/// them; this key gets none before its lock is released.
-pub(crate) fn draw_block(table: &str, count: u64) -> String {
-    let draw = draw(table);
+/// Draws the first and the last token of a block for hand-overs, unless the statement runs elsewhere. Other keys may
+/// get some between them; this key gets none before its lock is released.
+pub(crate) fn draw_block(table: &str, count: u64, is_elsewhere: &str) -> String {
+    let (draw, elsewhere) = (draw(table), got::ELSEWHERE);
     format!(
-        "SELECT min(n), max(n) FROM (SELECT {draw} AS n FROM generate_series(1, {count})) drawn"
+        "SELECT CASE WHEN {is_elsewhere} THEN {elsewhere} ELSE min(n) END, max(n)
+         FROM (SELECT {draw} AS n FROM generate_series(1, {count}) WHERE NOT ({is_elsewhere})) drawn"
     )
 }
 

@@ -148,3 +148,19 @@ async fn a_probe_finds_that_a_pooler_has_reset_the_session() {
     actor.probe().await;
     assert!(actor.is_over, "the server has freed its locks");
 }
+
+/// The token of another server may be smaller, and the reply of another session says nothing of this one.
+#[tokio::test]
+async fn a_holder_that_a_pooler_or_a_proxy_has_moved_draws_no_token() {
+    for url in urls(&["mode=row", "mode=advisory"]) {
+        let here = open(&url).await;
+        let id = LeaseId::from_bytes([1; 16]);
+        let mut actor = session_with(id, None, &here).await;
+        let trusted_until = actor.handle.trusted_until();
+        actor.connection = Some(here.open_another().await);
+        let drawn = actor.draw_more(id).await;
+        assert_eq!(drawn.ok().flatten(), None, "{url}");
+        let is_proven = actor.handle.trusted_until() > trusted_until;
+        assert!(actor.is_over || !is_proven, "its locks are extended: {url}");
+    }
+}

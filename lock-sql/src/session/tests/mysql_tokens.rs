@@ -28,7 +28,8 @@ async fn a_row_lock_on_mysql_keeps_no_token_locked() {
         panic!("it is free");
     };
     let token = grant.token.expect("it has one").value();
-    let drawn = actor.ask(|it| &it.draw, &Args::new()).await.unwrap();
+    let args = actor.args(&key, LeaseId::from_bytes([1; 16]));
+    let drawn = actor.ask(|it| &it.draw, &args).await.unwrap();
     let block: Vec<_> = drawn.rows.iter().filter(|row| row.len() == 2).collect();
     let [first, last] = [0, 1].map(|at| block[0][at].int().unwrap());
     assert_eq!(i64::try_from(token).unwrap() + 1, first);
