@@ -348,11 +348,7 @@ impl Actor {
         let closes_later = ends_locks && !self.held.is_empty();
         self.is_over |= closes_later;
         if closes_later || !db_error.class.is_the_end() {
-            // Other errors are errors of the client, and prove nothing.
-            let is_alive = matches!(*db_error.source, sqlx::Error::Database(_));
-            if is_alive && !closes_later && !self.failure_frees_row() {
-                self.handle.prove(sent);
-            }
+            // An error may be that of another server, to which a proxy has moved the connection: it proves nothing.
             self.connection = Some(connection);
         }
         Err(SqlFailure::of_statement(db_error))

@@ -164,3 +164,18 @@ async fn a_holder_that_a_pooler_or_a_proxy_has_moved_draws_no_token() {
         assert!(actor.is_over || !is_proven, "its locks are extended: {url}");
     }
 }
+
+/// The other server has no such table.
+#[tokio::test]
+async fn an_error_of_the_server_to_which_a_session_was_moved_extends_no_lock() {
+    for url in urls(&["mode=row", "mode=advisory"]) {
+        let here = open(&url).await;
+        let mut actor = session_with(LeaseId::from_bytes([1; 16]), None, &here).await;
+        let trusted_until = actor.handle.trusted_until();
+        let (mut moved, sent) = (here.open_another().await, here.context.engine.now());
+        let refused = moved.run(&Sql::new("SELECT 1 FROM none"), &[]).await;
+        assert!(actor.answered(moved, sent, refused).is_err(), "{url}");
+        assert!(actor.connection.is_some(), "the session goes on: {url}");
+        assert_eq!(actor.handle.trusted_until(), trusted_until, "proven: {url}");
+    }
+}
