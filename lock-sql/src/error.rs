@@ -226,10 +226,11 @@ impl SqlFailure {
         matches!(self.cause, SqlCause::Restarted { .. })
     }
 
-    /// Whether the connection ended, with everything that depends on it.
+    /// Whether the connection ended, with everything that depends on it, or leads to another session by now.
     pub(crate) fn ends_session(&self) -> bool {
         match &self.cause {
             SqlCause::SessionOver => true,
+            SqlCause::Sql(db_error) if db_error.class == ErrorClass::Unprepared => true,
             SqlCause::Sql(db_error) => self.outcome_unknown && db_error.class.ends_connection(),
             _ => false,
         }

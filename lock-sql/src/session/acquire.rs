@@ -76,7 +76,7 @@ impl Actor {
                 if !self.is_over {
                     self.undo(&key, is_shared).await;
                 }
-                self.is_over |= failure.is_late();
+                self.is_over |= failure.ends_session();
                 drop(take.reply.send(Err(failure)));
             }
         }

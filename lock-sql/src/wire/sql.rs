@@ -5,9 +5,9 @@ use super::value::SqlValue;
 use crate::config::ServerKind;
 
 /// SQL text with arguments: `{1}` is the first one, and may stand in several places; `{{` and `}}`
-/// are braces.
+/// are braces. `{=1}` is a part of a name: the hexadecimal digits of bytes, in a text that is not prepared.
 ///
-/// Arguments are only values. Names come from the configuration, which accepts only letters, digits and
+/// Other arguments are only values. Other names come from the configuration, which accepts only letters, digits and
 /// underscores.
 #[derive(Debug, Default)]
 pub(crate) struct Sql {
@@ -24,6 +24,8 @@ enum Part {
     Text(String),
     /// An argument, counted from 0.
     Argument(usize),
+    /// The same in a name.
+    Digits(usize),
 }
 
 impl Sql {
@@ -69,10 +71,16 @@ impl Sql {
 
     /// The text with the values as literals of `server`.
     pub(crate) fn literal(&self, values: &[SqlValue], server: ServerKind) -> String {
-        render(&self.parts, |out, n| {
-            let value = values.get(n).unwrap_or(&SqlValue::Null);
-            out.push_str(&literal(value, server));
-        })
+        let mut out = String::new();
+        let value = |n: &usize| values.get(*n).unwrap_or(&SqlValue::Null);
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.push_str(text),
+                Part::Argument(n) => out.push_str(&literal(value(n), server)),
+                Part::Digits(n) => out.push_str(&hex(value(n).bytes().unwrap_or_default())),
+            }
+        }
+        out
     }
 }
 
@@ -89,9 +97,14 @@ fn parse(text: &str) -> Vec<Part> {
             continue;
         }
         let end = tail.find('}').expect("BUG: a brace without its pair");
-        let number: usize = tail[1..end].parse().expect("BUG: an argument is a number");
+        let argument = &tail[1..end];
+        let number = argument.strip_prefix('=').unwrap_or(argument);
+        let number: usize = number.parse().expect("BUG: an argument is a number");
         parts.push(Part::Text(std::mem::take(&mut plain)));
-        parts.push(Part::Argument(number - 1));
+        parts.push(match argument.starts_with('=') {
+            true => Part::Digits(number - 1),
+            false => Part::Argument(number - 1),
+        });
         rest = &tail[end + 1..];
     }
     plain.push_str(rest);
@@ -104,7 +117,7 @@ fn render(parts: &[Part], mut argument: impl FnMut(&mut String, usize)) -> Strin
     for part in parts {
         match part {
             Part::Text(text) => out.push_str(text),
-            Part::Argument(n) => argument(&mut out, *n),
+            Part::Argument(n) | Part::Digits(n) => argument(&mut out, *n),
         }
     }
     out
@@ -153,6 +166,11 @@ mod tests {
         assert_eq!(
             sql.literal(&values, ServerKind::MySql),
             "SELECT '{}', x'612762' + (-7), x'612762'"
+        );
+        let sql = Sql::new("EXECUTE a_{=2}({1})");
+        assert_eq!(
+            sql.literal(&values, ServerKind::Postgres),
+            "EXECUTE a_612762((-7))"
         );
         let sql = Sql::new("SELECT {1}");
         assert_eq!(

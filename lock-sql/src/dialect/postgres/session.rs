@@ -28,7 +28,9 @@ struct PreparedStatements {
 
 impl PreparedStatements {
     /// Prepares a statement whose argument is the key of the rows, or that has none; returns how to run
-    /// it. Behind a pooler, returns the statement as text.
+    /// it. Its name has the id of the session: an undeclared pooler may lead to a session that another client has set
+    /// up, where the same name would be a statement for another table. Behind a declared one, returns the statement
+    /// as text.
     fn add(&mut self, name: &str, statement: &str) -> String {
         if self.is_pooled {
             return statement.to_owned();
@@ -40,8 +42,9 @@ impl PreparedStatements {
             true => ("", ""),
             false => (" (bytea)", " ({1})"),
         };
-        self.setup = format!("{}PREPARE polylock_{name}{types} AS {body}; ", self.setup);
-        format!("EXECUTE polylock_{name}{values}")
+        let name = format!("polylock_{name}_{{=2}}");
+        self.setup = format!("{}PREPARE {name}{types} AS {body}; ", self.setup);
+        format!("EXECUTE {name}{values}")
     }
 
     /// Prepares the added statements, marks the session and raises the tokens. Records the session and returns its

@@ -149,6 +149,31 @@ async fn a_probe_finds_that_a_pooler_has_reset_the_session() {
     assert!(actor.is_over, "the server has freed its locks");
 }
 
+/// The pooler gives the session that one client has set up to a client with another table, whose keys are the same.
+#[tokio::test]
+async fn a_row_lock_behind_a_pooler_that_shares_sessions_is_one_of_its_own_table() {
+    let direct = PostgresServer::shared().database();
+    let (pooler, url) = pooled(&direct);
+    let [here, other] = [&url, &direct].map(|url| format!("{url}?mode=row&table=others"));
+    let (here, other) = (open(&here).await, open(&other).await);
+    let there = open(&format!("{url}?mode=row")).await;
+    let never = |name: &str| request(name, Wait::Never);
+    for client in [&here, &there] {
+        let guard = client.acquire(&never("k")).await.unwrap();
+        guard.release().await.unwrap();
+    }
+    let held = other.acquire(&never("k")).await.unwrap();
+    set(&pooler, SHARE).await;
+    for n in 0..10 {
+        // The pooler gives out the session that was used last.
+        let guard = there.acquire(&never("k")).await.unwrap();
+        guard.release().await.unwrap();
+        let error = here.acquire(&never("k")).await.unwrap_err();
+        assert!(held.is_held(), "nobody has broken it");
+        assert_eq!(error.kind(), ErrorKind::Contended, "{n}: {error}");
+    }
+}
+
 /// The token of another server may be smaller, and the reply of another session says nothing of this one.
 #[tokio::test]
 async fn a_holder_that_a_pooler_or_a_proxy_has_moved_draws_no_token() {
