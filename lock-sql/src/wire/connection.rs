@@ -60,7 +60,9 @@ impl ServerConnection {
     pub(crate) async fn settle(&mut self, timeout: Duration) -> Result<(), DbError> {
         match self.target.is_pooled() {
             true => Ok(()),
-            false => understood(self.place.raw().settle(timeout)).await,
+            false => understood(self.place.raw().settle(timeout))
+                .await
+                .map_err(DbError::of_statement),
         }
     }
 
@@ -114,4 +116,56 @@ async fn dial(options: DriverOptions) -> Result<Box<dyn ConnectionSlot>, DbError
             Box::new(Box::pin(super::postgres::open(&options)).await?)
         }
     })
+}
+
+#[cfg(all(test, feature = "postgres"))]
+mod tests {
+    use std::io;
+
+    use async_trait::async_trait;
+    use polylock_core::LockUrl;
+
+    use super::super::driver::RawConnection;
+    use super::*;
+    use crate::config::SqlConfig;
+
+    /// A connection whose replies arrive damaged.
+    struct Damaged;
+
+    fn unreadable<T>() -> Result<T, DbError> {
+        let error = io::Error::from(io::ErrorKind::InvalidData);
+        Err(DbError::of_client(sqlx::Error::Io(error)))
+    }
+
+    #[async_trait]
+    impl RawConnection for Damaged {
+        async fn settle(&mut self, _: Duration) -> Result<(), DbError> {
+            unreadable()
+        }
+
+        async fn statement(&mut self, _: &Sql, _: &[SqlValue]) -> Result<QueryResult, DbError> {
+            unreadable()
+        }
+
+        async fn message(&mut self, _: &Sql, _: &[SqlValue]) -> Result<QueryResult, DbError> {
+            unreadable()
+        }
+    }
+
+    /// Its certificate was accepted before.
+    #[tokio::test]
+    async fn a_reply_to_settings_that_tls_cannot_read_is_no_matter_of_certificates() {
+        let url = LockUrl::parse("postgres://a:b@127.0.0.1/c?mode=lease").unwrap();
+        let target = ConnectTarget::of(SqlConfig::from_url(&url).unwrap()).unwrap();
+        let mut connection = ServerConnection {
+            socket: None,
+            watch: None,
+            place: Box::new(Damaged),
+            target: Arc::new(target),
+        };
+        let settled = connection.settle(Duration::from_secs(1)).await;
+        assert_eq!(settled.unwrap_err().class, ErrorClass::Gone);
+        let answer = connection.run(&Sql::new("SELECT 1"), &[]).await;
+        assert_eq!(answer.unwrap_err().class, ErrorClass::Gone);
+    }
 }
