@@ -20,9 +20,9 @@ pub(crate) struct SessionStatements {
     pub(crate) try_take: [Arc<Sql>; 2],
     /// The same with a wait.
     pub(crate) wait_take: [Arc<Sql>; 2],
-    /// Releases a lock, also one that a failed acquisition may have left; 0: it was not held. On PostgreSQL in advisory
-    /// mode, a release or downgrade that reaches another session of the server, which may hold the lock for another client,
-    /// changes nothing: see [`is_elsewhere`].
+    /// Releases a lock, also one that a failed acquisition may have left; 0: it was not held. In advisory mode, a release
+    /// or downgrade that reaches another session of a server, which may hold the lock for another client, changes
+    /// nothing: see [`is_elsewhere`].
     pub(crate) release: [Arc<Sql>; 2],
     /// The same for a lock with a record of its holder that would outlive it, in a session without other
     /// locks.

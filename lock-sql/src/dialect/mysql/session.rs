@@ -126,7 +126,9 @@ pub(crate) fn advisory(table: &str, sessions: &str, flavor: Flavor) -> SessionSt
         Flavor::MySql => take("0", "", "0"),
     };
     let wait_take = || take(wait, &format!("{BEGIN_CLOCK}; "), ELAPSED);
-    let unlock = format!("SELECT CAST(COALESCE(RELEASE_LOCK({NAME}), 0) AS SIGNED)");
+    let unlock = format!(
+        "SELECT CAST(IF({here}, COALESCE(RELEASE_LOCK({NAME}), 0), {elsewhere}) AS SIGNED)"
+    );
     let plain = || Sql::prepared(&unlock);
     // The name of the lock in a copy of the record is that of the original.
     let recorded = format!(

@@ -190,6 +190,19 @@ async fn a_holder_that_a_pooler_or_a_proxy_has_moved_draws_no_token() {
     }
 }
 
+/// The server has none of the locks, and the session holds others.
+#[tokio::test]
+async fn a_release_that_a_proxy_has_moved_extends_no_other_lock() {
+    let url = format!("{}?mode=advisory", MariaDbServer::shared().database());
+    let here = open(&url).await;
+    let id = LeaseId::from_bytes([1; 16]);
+    let mut actor = session_with(id, None, &here).await;
+    actor.connection = Some(here.open_another().await);
+    let failure = actor.release(id).await.unwrap_err();
+    assert!(failure.outcome_unknown, "{}", failure.cause);
+    assert!(actor.is_over, "the session goes on");
+}
+
 /// The other server has no such table.
 #[tokio::test]
 async fn an_error_of_the_server_to_which_a_session_was_moved_extends_no_lock() {
