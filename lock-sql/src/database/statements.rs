@@ -217,7 +217,7 @@ const KEPT: &str = "d.least = 1 AND l.expires_at >= %moment% + d.ttl
     AND l.expires_at - l.ttl BETWEEN %moment% AND %moment% + %overtaken%";
 
 pub(crate) const LOAD: &str =
-    "SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}";
+    "SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1} AND {0}";
 
 pub(crate) const LIST: &str = "
 SELECT %now%, %columns% FROM %table% l

@@ -13,7 +13,7 @@ use sqlx::postgres::{
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
 
 use super::driver::{Driver, DriverOptions, RawConnection};
-use super::sql::Sql;
+use super::sql::{MIXED_UP, Sql};
 use super::target::ConnectTarget;
 use super::value::{QueryResult, SqlValue};
 use super::{DbError, ErrorClass};
@@ -58,6 +58,10 @@ impl RawConnection for PgConnection {
         let (text, used) = &sql.numbered;
         let mut query = sqlx::query(AssertSqlSafe(Arc::clone(text)));
         for at in used {
+            if *at == Sql::IDENTITY {
+                query = query.bind(sql.identity);
+                continue;
+            }
             debug_assert!(*at < values.len(), "argument {at} is missing");
             query = match values.get(*at).unwrap_or(&SqlValue::Null) {
                 SqlValue::Null => query.bind(None::<&[u8]>),
@@ -201,6 +205,9 @@ pub(crate) fn db_error(error: sqlx::Error) -> DbError {
         known.is_some_and(|e| e.code() == "0A000" && e.routine() == Some("call_bool_check_hook"));
     if is_standby {
         return DbError::new(ErrorClass::ReadOnly, error);
+    }
+    if known.is_some_and(|e| e.code() == "42704" && e.message().contains(MIXED_UP)) {
+        return DbError::new(ErrorClass::Unprepared, error);
     }
     match known.map(|e| class(e.code())) {
         Some(class) => DbError::new(class, error),

@@ -1,11 +1,14 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use sha2::{Digest as _, Sha256};
+
 use super::value::SqlValue;
 use crate::config::ServerKind;
 
 /// SQL text with arguments: `{1}` is the first one, and may stand in several places; `{{` and `}}`
-/// are braces. `{=1}` is a part of a name: the hexadecimal digits of bytes, in a text that is not prepared.
+/// are braces. `{=1}` is a part of a name: the hexadecimal digits of bytes, in a text that is not prepared. `{0}` is a
+/// condition that holds: on PostgreSQL, a prepared statement that is executed in the place of another one is an error.
 ///
 /// Other arguments are only values. Other names come from the configuration, which accepts only letters, digits and
 /// underscores.
@@ -16,6 +19,8 @@ pub(crate) struct Sql {
     pub(super) numbered: (Arc<str>, Vec<usize>),
     /// With `?`, as MySQL has it, and which argument each mark stands for.
     pub(super) marked: (Arc<str>, Vec<usize>),
+    /// The value of [`IDENTITY`](Self::IDENTITY).
+    pub(super) identity: i64,
     pub(crate) is_prepared: bool,
 }
 
@@ -26,9 +31,14 @@ enum Part {
     Argument(usize),
     /// The same in a name.
     Digits(usize),
+    /// Whether it is the statement that was meant.
+    Identity,
 }
 
 impl Sql {
+    /// In place of the number of an argument: the hash of the text.
+    pub(super) const IDENTITY: usize = usize::MAX;
+
     /// Reads the template of statements that are sent as text, in one message.
     ///
     /// # Panics
@@ -48,39 +58,58 @@ impl Sql {
 
     fn read(text: &str) -> Self {
         let parts = parse(text);
+        let identity = match parts.iter().any(|part| matches!(part, Part::Identity)) {
+            true => hash(text),
+            false => 0,
+        };
         let mut used = Vec::new();
-        let numbered = render(&parts, |out, n| {
-            let at = used.iter().position(|used| *used == n).unwrap_or_else(|| {
-                used.push(n);
+        let mut number = |argument: usize| {
+            let at = used.iter().position(|used| *used == argument);
+            1 + at.unwrap_or_else(|| {
+                used.push(argument);
                 used.len() - 1
-            });
-            write!(out, "${}", at + 1).unwrap_or_default();
+            })
+        };
+        let numbered = render(&parts, |out, part| match part {
+            Part::Text(text) => out.push_str(text),
+            Part::Argument(n) | Part::Digits(n) => {
+                write!(out, "${}", number(*n)).unwrap_or_default();
+            }
+            Part::Identity => write!(
+                out,
+                "CASE WHEN ${} = {identity}::bigint THEN true \
+                 ELSE current_setting('{MIXED_UP}') IS NULL END",
+                number(Self::IDENTITY)
+            )
+            .unwrap_or_default(),
         });
         let mut order = Vec::new();
-        let marked = render(&parts, |out, n| {
-            order.push(n);
-            out.push('?');
+        let marked = render(&parts, |out, part| match part {
+            Part::Text(text) => out.push_str(text),
+            Part::Argument(n) | Part::Digits(n) => {
+                order.push(*n);
+                out.push('?');
+            }
+            Part::Identity => out.push_str("TRUE"),
         });
         Self {
             parts,
             numbered: (numbered.into(), used),
             marked: (marked.into(), order),
+            identity,
             is_prepared: false,
         }
     }
 
     /// The text with the values as literals of `server`.
     pub(crate) fn literal(&self, values: &[SqlValue], server: ServerKind) -> String {
-        let mut out = String::new();
         let value = |n: &usize| values.get(*n).unwrap_or(&SqlValue::Null);
-        for part in &self.parts {
-            match part {
-                Part::Text(text) => out.push_str(text),
-                Part::Argument(n) => out.push_str(&literal(value(n), server)),
-                Part::Digits(n) => out.push_str(&hex(value(n).bytes().unwrap_or_default())),
-            }
-        }
-        out
+        render(&self.parts, |out, part| match part {
+            Part::Text(text) => out.push_str(text),
+            Part::Argument(n) => out.push_str(&literal(value(n), server)),
+            Part::Digits(n) => out.push_str(&hex(value(n).bytes().unwrap_or_default())),
+            Part::Identity => out.push_str("TRUE"),
+        })
     }
 }
 
@@ -101,9 +130,10 @@ fn parse(text: &str) -> Vec<Part> {
         let number = argument.strip_prefix('=').unwrap_or(argument);
         let number: usize = number.parse().expect("BUG: an argument is a number");
         parts.push(Part::Text(std::mem::take(&mut plain)));
-        parts.push(match argument.starts_with('=') {
-            true => Part::Digits(number - 1),
-            false => Part::Argument(number - 1),
+        parts.push(match number.checked_sub(1) {
+            None => Part::Identity,
+            Some(number) if argument.starts_with('=') => Part::Digits(number),
+            Some(number) => Part::Argument(number),
         });
         rest = &tail[end + 1..];
     }
@@ -112,16 +142,21 @@ fn parse(text: &str) -> Vec<Part> {
     parts
 }
 
-fn render(parts: &[Part], mut argument: impl FnMut(&mut String, usize)) -> String {
+fn render(parts: &[Part], mut write: impl FnMut(&mut String, &Part)) -> String {
     let mut out = String::new();
-    for part in parts {
-        match part {
-            Part::Text(text) => out.push_str(text),
-            Part::Argument(n) | Part::Digits(n) => argument(&mut out, *n),
-        }
-    }
+    parts.iter().for_each(|part| write(&mut out, part));
     out
 }
+
+/// A number that no other text has.
+fn hash(text: &str) -> i64 {
+    let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+    let [a, b, c, d, e, f, g, h, ..] = hash;
+    i64::from_be_bytes([a, b, c, d, e, f, g, h]) & i64::MAX
+}
+
+/// A setting that no server has: the error that it is missing says which statement was executed.
+pub(super) const MIXED_UP: &str = "polylock.mixed_up_statements";
 
 /// A value in the text of a statement. Bytes are written in hexadecimal, so that no byte has a special
 /// meaning.
@@ -167,6 +202,11 @@ mod tests {
             sql.literal(&values, ServerKind::MySql),
             "SELECT '{}', x'612762' + (-7), x'612762'"
         );
+        let sql = Sql::prepared("SELECT {2} WHERE {0}");
+        assert_eq!(sql.numbered.1, [1, Sql::IDENTITY]);
+        assert!(sql.numbered.0.contains(&format!("$2 = {}::", sql.identity)));
+        assert_ne!(sql.identity, Sql::prepared("SELECT {1} WHERE {0}").identity);
+        assert_eq!(&*sql.marked.0, "SELECT ? WHERE TRUE");
         let sql = Sql::new("EXECUTE a_{=2}({1})");
         assert_eq!(
             sql.literal(&values, ServerKind::Postgres),

@@ -2,6 +2,8 @@
 
 use lock_testkit::servers::{PgBouncer, PoolMode, PostgresServer};
 use polylock_core::{LeaseState, Mode, Released};
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::PgConnectOptions;
 
 use super::locked::due;
 use super::{ALONE, Client, key};
@@ -45,5 +47,42 @@ async fn leases_behind_a_pooler_are_renewed_with_any_output_format_of_bytes() {
     assert_eq!(listed, [r"\x41", r"a\b", "shared", "é"].map(key));
     for (name, n, _) in all {
         assert_eq!(client.release(name, n).await, Released::Clean, "{name}");
+    }
+}
+
+/// PgBouncer before 1.21 does not know prepared statements: one that a client executes may be that of another client, for
+/// another table.
+#[tokio::test]
+async fn a_lease_behind_a_pooler_that_shares_sessions_is_one_of_its_own_table() {
+    let server = PostgresServer::shared();
+    let direct = server.database();
+    let (_, database) = direct.rsplit_once('/').expect("a database");
+    let pooler = PgBouncer::before_shared(&server, PoolMode::Session);
+    let url = format!(
+        "postgres://test:test@127.0.0.1:{}/{database}",
+        pooler.port()
+    );
+    let here = Client::open(&url, "&notify=off&table=others").await;
+    let there = Client::open(&url, "&notify=off").await;
+    for client in [&here, &there] {
+        assert!(client.take("k", 1, ALONE).await.is_some());
+        assert_eq!(client.release("k", 1).await, Released::Clean);
+    }
+    let other = Client::open(&direct, "&notify=off").await;
+    assert!(other.take("k", 9, ALONE).await.is_some());
+    let options: PgConnectOptions = pooler.admin_url().parse().expect("a URL");
+    let admin = options.extra_float_digits(None).connect().await;
+    sqlx::raw_sql("SET pool_mode = 'transaction'")
+        .execute(&mut admin.expect("it has a console"))
+        .await
+        .expect("it obeys");
+    for n in 0..10 {
+        // The pooler gives out the session that was used last.
+        assert!(
+            there.take("k", 2, ALONE).await.is_none(),
+            "{n}: two holders"
+        );
+        assert!(here.take("k", 2, ALONE).await.is_some(), "{n}: it is free");
+        assert_eq!(here.release("k", 2).await, Released::Clean, "{n}");
     }
 }

@@ -1,5 +1,8 @@
 //! The statements of `mode=lease` for PostgreSQL.
 //!
+//! A pooler that is switched to transaction mode may execute the statement that another client has prepared under the same
+//! name. So the statements on leases have the condition `{0}`, which tells one from another.
+//!
 //! Each statement reads the clock once, when it begins. A statement that has waited for a row works with
 //! a time in the past. For a lease that it begins or ends, that time may be early, but is never late. A
 //! release reads the clock again when it has the row, to say whether the lease had ended by then.
@@ -51,7 +54,7 @@ pub(crate) fn statements(table: &str, notifies: bool) -> LeaseStatements {
         renew_shared: renewals(SHARED_DUE, 2),
         load_many: many(
             "SELECT %now%, %columns% FROM unnest(%1%::bytea[]) AS d(k)
-             JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k",
+             JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k WHERE {0}",
         ),
         store: many(&store("")),
         store_and_notify: many(&store(&notified)),
@@ -90,7 +93,7 @@ const TAKE: &str = "
 UPDATE %table% l SET %taken%
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
-    AND %unqueued% AND l.last_token >= 0 AND l.version >= 0
+    AND %unqueued% AND l.last_token >= 0 AND l.version >= 0 AND {0}
 RETURNING l.last_token";
 
 /// Opens the lock to all clients when the queue is empty, and no waiter has entered it while this waited
@@ -113,7 +116,7 @@ taken AS (
             THEN 0 ELSE l.queued_until END
     FROM turn m
     WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
-        AND l.last_token >= 0 AND l.version >= 0
+        AND l.last_token >= 0 AND l.version >= 0 AND {0}
     RETURNING l.last_token),
 place AS (
     UPDATE %table% w SET id = NULL FROM taken
@@ -129,7 +132,7 @@ const TAKEN: &str = "last_token = %drawn% + %further%, token = %drawn%, id = {2}
 const RELEASE: &str = "
 UPDATE %table% l SET id = NULL, version = l.version + 1, changed_at = m.now
 FROM (SELECT %now% AS now, %lazy% AS lazy) m
-WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND m.lazy IS NOT NULL
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND m.lazy IS NOT NULL AND {0}
 RETURNING (l.expires_at > %now%)::int::bigint";
 
 /// Waiters read all slots, and request notifications at the first one, so it is written as well. It is
@@ -138,7 +141,7 @@ const LEAVE: &str = "
 WITH m AS MATERIALIZED (SELECT %now% AS now, %lazy% AS lazy),
 h AS (
     SELECT 1 FROM %table%
-    WHERE kind = 1 AND lock_key = {1} AND slot = 0 FOR NO KEY UPDATE),
+    WHERE kind = 1 AND lock_key = {1} AND slot = 0 AND {0} FOR NO KEY UPDATE),
 mine AS (
     UPDATE %table% l SET id = NULL, changed_at = m.now FROM m, h
     WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2} AND m.lazy IS NOT NULL
@@ -152,6 +155,7 @@ const RESERVE: &str = "
 UPDATE %table% l SET last_token = %drawn% + %further%, version = l.version + 1
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND %alive% AND l.last_token >= 0
+    AND {0}
 RETURNING l.last_token";
 
 /// A repeated one finds the new id, and draws nothing. None makes a lease shorter, not even a late one. One that
@@ -163,7 +167,7 @@ UPDATE %table% l SET last_token = CASE WHEN l.id = {3} THEN l.last_token ELSE %d
     version = l.version + 1, changed_at = m.now
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id IN ({2}, {3}) AND %alive%
-    AND l.sharers = 0 AND l.last_token >= 0
+    AND l.sharers = 0 AND l.last_token >= 0 AND {0}
 RETURNING l.token";
 
 /// A version that no purged row had before.
@@ -188,7 +192,7 @@ const ENTER: &str = "
 WITH m AS (
     UPDATE %table% l SET queued_until = c.now + {4}
     FROM (SELECT %now% AS now, %lazy% AS lazy) c
-    WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND c.lazy IS NOT NULL
+    WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND c.lazy IS NOT NULL AND {0}
     RETURNING c.now)
 INSERT INTO %table% AS l
     (kind, lock_key, slot, id, token, acquired_at, ttl, expires_at, changed_at)
@@ -208,7 +212,7 @@ due AS (
     SELECT l.lock_key, l.slot, %renewed_ttl% AS ttl, %renewed_end% AS expires_at, m.now
     FROM m, unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[], %4%::bigint[]) AS d(k, i, ttl, least)
         JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot + 0 = 0
-    WHERE l.id = d.i AND %alive% AND l.sharers = 0
+    WHERE l.id = d.i AND %alive% AND l.sharers = 0 AND {0}
     FOR NO KEY UPDATE OF l %skip%)";
 
 /// Shared leases, each with the first row of its key. That row is locked first, and is the only one
@@ -216,7 +220,7 @@ due AS (
 const SHARED_DUE: &str = "
 h AS (
     SELECT lock_key, slot, ttl, expires_at FROM %table%
-    WHERE kind = 1 AND slot + 0 = 0 AND lock_key = ANY (%1%::bytea[])
+    WHERE kind = 1 AND slot + 0 = 0 AND lock_key = ANY (%1%::bytea[]) AND {0}
     FOR NO KEY UPDATE %skip%),
 mine AS (
     SELECT l.lock_key, l.slot, %renewed_ttl% AS ttl, %renewed_end% AS expires_at, m.now
@@ -264,7 +268,7 @@ fn store(notified: &str) -> String {
     format!(
         "WITH h AS (
              SELECT lock_key, version FROM %table%
-             WHERE kind = 1 AND slot + 0 = 0 AND lock_key = ANY (%1%::bytea[])
+             WHERE kind = 1 AND slot + 0 = 0 AND lock_key = ANY (%1%::bytea[]) AND {{0}}
              ORDER BY lock_key FOR NO KEY UPDATE)
          INSERT INTO %table% AS l (kind, lock_key, slot, version, changed_at, {names})
          SELECT 1, d.k, d.slot, CASE d.slot WHEN 0 THEN h.version + 1 ELSE 0 END, m.now, {values}

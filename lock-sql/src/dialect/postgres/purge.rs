@@ -43,7 +43,8 @@ DELETE FROM %table% l
 USING (SELECT %now% AS now) m,
     unnest(%1%::bytea[], %2%::bigint[], %3%::bigint[], %4%::bigint[]) AS d(k, retention, least, v)
 WHERE l.kind = 1 AND l.lock_key = d.k AND %unheld% AND (l.sharers = 0 OR l.version = d.v)
-    AND l.changed_at <= m.now - d.retention AND l.last_token <= d.least";
+    AND l.changed_at <= m.now - d.retention AND l.last_token <= d.least
+    AND {0}";
 
 /// Locks a row before it deletes it, and skips rows that a transaction has locked. The commit waits for
 /// no disk and no standby, because the lock cannot be acquired until then. A row that a crash brings
