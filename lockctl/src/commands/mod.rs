@@ -72,5 +72,8 @@ fn block_on(
         .enable_all()
         .build()
         .map_err(CommandFailure::internal("cannot start the runtime"))?;
-    runtime.block_on(work)
+    let ended = runtime.block_on(work);
+    // A thread that reads from a file system that hangs does not hold up the end.
+    runtime.shutdown_background();
+    ended
 }
