@@ -16,6 +16,9 @@ mod run;
 mod schema;
 mod top;
 
+use std::io;
+use std::os::unix::net::UnixStream;
+
 use self::app::App;
 #[cfg(feature = "bench")]
 pub(crate) use self::bench::{BenchArgs, worker};
@@ -68,12 +71,21 @@ pub(crate) fn execute(command: CliCommand, global: GlobalArgs) -> Result<Exit, C
 fn block_on(
     work: impl Future<Output = Result<Exit, CommandFailure>>,
 ) -> Result<Exit, CommandFailure> {
+    let cannot_start = "cannot start the runtime";
+    check_descriptors().map_err(CommandFailure::internal(cannot_start))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(CommandFailure::internal("cannot start the runtime"))?;
+        .map_err(CommandFailure::internal(cannot_start))?;
     let ended = runtime.block_on(work);
     // A thread that reads from a file system that hangs does not hold up the end.
     runtime.shutdown_background();
     ended
+}
+
+/// Fails where a process may not open as many files as the runtime does, which panics if there is room for a part
+/// of them.
+fn check_descriptors() -> io::Result<()> {
+    let pairs = [(); 3].map(|()| UnixStream::pair());
+    pairs.into_iter().try_for_each(|pair| pair.map(drop))
 }

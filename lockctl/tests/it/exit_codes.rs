@@ -43,7 +43,7 @@ fn a_command_that_cannot_be_started_is_127_or_126() {
 #[test]
 fn a_process_that_may_open_few_files_is_told_so() {
     let place = Place::new();
-    let ends = (9..30).map(|limit| {
+    let ends = (6..30).map(|limit| {
         let script =
             format!("ulimit -n {limit}; exec {LOCKCTL} --backend sqlite:locks.db run k -- true");
         let mut command = Command::new("sh");
