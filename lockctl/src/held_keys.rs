@@ -1,8 +1,10 @@
 //! Locks that an outer `lockctl` holds, so that a nested one does not wait for it forever.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
 
+use polylock::LockKey;
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
 use serde::{Deserialize, Serialize};
@@ -95,6 +97,28 @@ pub(crate) fn refuse_held<'k>(
     }
     Ok(())
 }
+
+/// Fails if the command could not be told its keys: Linux limits the length of a variable. This is the longest one.
+pub(crate) fn refuse_too_many(
+    backend: &BackendUrl,
+    keys: &[LockKey],
+) -> Result<(), CommandFailure> {
+    let keys: BTreeSet<_> = keys.iter().map(LockKey::as_str).collect();
+    let count = keys.len();
+    let outer = HeldKeys::read(env::var_os(VARIABLE).as_deref());
+    let length = outer.and(backend, keys).to_json().len();
+    if !cfg!(target_os = "linux") || length <= MAX_LENGTH {
+        return Ok(());
+    }
+    let message = format!(
+        "{count} keys are too many for one command: {VARIABLE} would have {length} bytes, and {MAX_LENGTH} is the max"
+    );
+    Err(CommandFailure::new(Exit::Usage, message)
+        .with_hint("use fewer or shorter keys, or one key for all of them"))
+}
+
+/// The max length of a value: `MAX_ARG_STRLEN` of Linux less the name, the `=` and the zero byte.
+const MAX_LENGTH: usize = 128 * 1024 - VARIABLE.len() - 2;
 
 fn stored(namespace: &str, key: &str) -> String {
     match namespace {

@@ -83,6 +83,23 @@ fn several_keys_come_sorted_with_a_token_each() {
     assert_eq!(vars["LOCK_FENCING_TOKEN"], first);
 }
 
+/// Linux allows 128 KiB for one variable.
+#[cfg(target_os = "linux")]
+#[test]
+fn more_keys_than_a_variable_holds_are_refused_before_any_is_locked() {
+    let place = Place::new();
+    let run = |count: usize| {
+        let keys = (0..count).map(|number| format!("{number:0>200}"));
+        let mut command = place.lockctl("run -n");
+        command.args(keys).args(["--", "true"]);
+        Process::start(command)
+    };
+    let _holder = place.holder(&"0".repeat(200));
+    let ended = run(600).expect(64);
+    ended.says(&["600 keys are too many for one command: LOCK_HELD_KEYS would have "]);
+    run(400).expect(75);
+}
+
 #[test]
 fn an_inner_lock_replaces_the_variables_of_the_outer_one() {
     let place = Place::new();

@@ -18,7 +18,7 @@ use crate::child::{
     Stop,
 };
 use crate::exit::Exit;
-use crate::held_keys::refuse_held;
+use crate::held_keys::{refuse_held, refuse_too_many};
 use crate::output::{CommandFailure, Events, human, names};
 use crate::waiting::{LockWait, WaitOutcome};
 
@@ -38,6 +38,7 @@ pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, CommandFailure
         ..args.command.rules(request.ttl())?
     };
     refuse_held(&backend, keys.iter().map(LockKey::as_str))?;
+    refuse_too_many(&backend, &keys)?;
     let command = &args.command;
     // Before anything can be held: a signal from here on leaves nothing behind.
     let mut signals = Signals::catch()?;
