@@ -93,7 +93,11 @@ impl LockWait<'_> {
                 let key = error.key().unwrap_or_else(|| self.next()).clone();
                 Ok(WaitOutcome::Held(self.held(&key, began.elapsed()).await))
             }
-            Ok(Err(error)) => Err(error.into()),
+            Ok(Err(error)) => {
+                // One of several keys, while the others were waited for.
+                self.events.tell_loss(&error);
+                Err(error.into())
+            }
         }
     }
 

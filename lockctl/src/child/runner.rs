@@ -15,6 +15,7 @@ use super::{
     Signals, reap_orphans, spawn,
 };
 use crate::backend::BackendUrl;
+use crate::exit::Exit;
 use crate::output::{
     CommandFailure, Console, Events, RenewalEvents, escaped, millis, names, unix_ms,
 };
@@ -54,7 +55,8 @@ impl Runner {
         capabilities: Capabilities,
         signals: &mut Signals,
     ) -> Result<Ending, CommandFailure> {
-        locks.guards().try_for_each(LockGuard::ensure_held)?;
+        let held = locks.guards().try_for_each(LockGuard::ensure_held);
+        held.inspect_err(|error| self.events.tell_loss(error))?;
         let held = locks.guards();
         let facts = LockVariables {
             locks: held
@@ -137,7 +139,11 @@ impl Runner {
         releasing: impl Future<Output = polylock::Result<Released>>,
     ) -> (&'static str, bool) {
         let outcome = self.outcome(releasing).await;
-        let is_told = ended.as_ref().is_ok_and(|ending| ending.is_loss_told);
+        let is_told = match ended {
+            Ok(ending) => ending.is_loss_told,
+            // It was lost before the command began.
+            Err(failure) => failure.exit() == Exit::Lost,
+        };
         let reason = locks.reason();
         // A max hold that ends only after the command has done no harm.
         if outcome != ALREADY_LOST || is_told || reason == Some(LostReason::MaxHold) {

@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, SystemTime};
 
 use polylock::layers::{Event, EventKind, Observer};
+use polylock::{Error, LockKey};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
@@ -83,6 +84,17 @@ impl Events {
     pub(crate) fn tell(&self, event: &str, fields: Value) {
         let Some(out) = &self.out else { return };
         out.line(event_line(event, fields));
+    }
+
+    /// Writes that a lock was lost, if the error says so.
+    pub(crate) fn tell_loss(&self, error: &Error) {
+        let Some(reason) = error.lost_reason() else {
+            return;
+        };
+        let key = error.key().map(LockKey::as_str);
+        let keys: Vec<_> = key.into_iter().collect();
+        let fields = json!({ "keys": keys, "reason": reason.as_str() });
+        self.tell("lost", fields);
     }
 
     /// Waits a moment until all is written.

@@ -177,6 +177,25 @@ fn the_loss_of_one_of_several_locks_counts() {
 }
 
 #[test]
+fn a_lock_that_is_lost_while_others_are_waited_for_counts() {
+    let place = Place::new();
+    let _holder = place.holder("l");
+    let options = "--ttl 3s --lost-exit-code 9 --events events";
+    let process = place.start(&format!("run {options} k l -- touch ran"));
+    place.waiting_event();
+    break_lock(&place);
+    let ended = process.expect(9);
+    ended.says(&["the lock was lost: an administrator broke it"]);
+    place.assert_not_run();
+    let lost = place.event("lost");
+    assert_eq!(
+        (&lost["keys"], &lost["reason"]),
+        (&json!(["k"]), &json!("broken")),
+        "{lost}"
+    );
+}
+
+#[test]
 fn the_command_is_asked_to_stop_before_its_lease_ends() {
     let place = Place::new();
     let script =

@@ -142,7 +142,8 @@ impl Run {
             .map(|key| request.clone().with_key(key))
             .collect();
         let acquiring = async { acquire_all(locks, &requests).await.map(MultiGuard::new) };
-        match waiting.wait_for(acquiring, signals).await? {
+        let waited = waiting.wait_for(acquiring, signals).await;
+        match waited.map_err(|failure| self.with_lost_code(failure))? {
             WaitOutcome::Acquired(guard) => {
                 let held = CommandLocks::new(guard.guards());
                 let acquired = Instant::now();
@@ -211,10 +212,7 @@ impl Run {
         ended: Result<Ending, CommandFailure>,
         found: Option<&str>,
     ) -> Result<Exit, CommandFailure> {
-        let ending = ended.map_err(|failure| match failure.exit() {
-            Exit::Lost => failure.with_exit(self.lost()),
-            _ => failure,
-        })?;
+        let ending = ended.map_err(|failure| self.with_lost_code(failure))?;
         let stops = self.runner.rules.on_lost == LostAction::Term;
         if let (Some(found), false) = (found, stops) {
             let keys = names(self.keys.iter().map(LockKey::as_str));
@@ -247,6 +245,14 @@ impl Run {
         Err(CommandFailure::new(self.lost(), message)
             .with_detail("command", format!("ended with {}", ending.status))
             .with_hint("what the command did last may have met the work of the next holder"))
+    }
+
+    /// A lock that was lost before the command began counts like any other.
+    fn with_lost_code(&self, failure: CommandFailure) -> CommandFailure {
+        match failure.exit() {
+            Exit::Lost => failure.with_exit(self.lost()),
+            _ => failure,
+        }
     }
 
     fn lost(&self) -> Exit {
