@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::env;
 use std::future::{Future, pending};
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
@@ -137,7 +138,7 @@ impl LockWait<'_> {
             let mut holder = self.blocker().await;
             self.tell_events(holder.as_ref());
             let telling = async {
-                if self.console.is_chatty() && stderr().is_terminal() {
+                if self.console.is_chatty() && has_status_line() {
                     return self.spin(began, holder).await;
                 }
                 self.console.note(self.sentence(holder.as_ref(), None));
@@ -279,6 +280,11 @@ pub(crate) async fn look(locks: &dyn DistributedLock, key: &LockKey) -> Option<L
 
 /// How many wait before this process; `None` if it is not in the queue.
 fn ahead_of(waiters: &[Label], own: &Label) -> Option<usize> {
+/// Whether standard error is a terminal that can replace a line.
+fn has_status_line() -> bool {
+    stderr().is_terminal() && env::var_os("TERM").is_none_or(|kind| kind != "dumb")
+}
+
     waiters
         .iter()
         .position(|label| (label.host(), label.pid()) == (own.host(), own.pid()))

@@ -161,6 +161,18 @@ fn a_terminal_shows_a_spinner_with_the_holder() {
     assert!(turns > 1, "the spinner does not turn: {ended}");
 }
 
+/// As within an editor, or in the log of a build.
+#[test]
+fn a_terminal_that_cannot_replace_a_line_gets_one_line() {
+    let place = Place::new();
+    let _holder = place.holder("k");
+    let line = format!("TERM=dumb {LOCKCTL} run -w 2 k -- true");
+    let ended = place.terminal(&line).expect(75);
+    let lines = ended.stdout.matches("waiting for k").count();
+    assert_eq!(lines, 1, "{ended}");
+    assert!(!ended.stdout.contains('\u{1b}'), "{ended}");
+}
+
 #[test]
 fn the_next_key_is_told_on_a_terminal_as_well() {
     let place = Place::new();
