@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use tokio::sync::watch;
 
+use crate::backend::hidden_part;
 use crate::child::{Signals, name};
 use crate::output::{
     CommandFailure, Console, Escaped, Events, StatusLine, holder_refusing, holder_waited_for,
@@ -235,8 +236,9 @@ impl LockWait<'_> {
             key if key.starts_with('-') => format!("-- {}", quoted(key)),
             key => quoted(key),
         };
-        let hint = |program| {
-            format!("see `{program} inspect {key}`; to break it: `{program} break {key}`")
+        let hint = |program: &String| {
+            let hidden = hidden_part(program);
+            format!("see `{program} inspect {key}`; to break it: `{program} break {key}`{hidden}")
         };
         let hints = self.programs.iter().map(hint);
         hints.fold(failure, CommandFailure::with_hint)
@@ -278,13 +280,13 @@ pub(crate) async fn look(locks: &dyn DistributedLock, key: &LockKey) -> Option<L
     tokio::time::timeout(LOOK, looking).await.ok()?.ok()?
 }
 
-/// How many wait before this process; `None` if it is not in the queue.
-fn ahead_of(waiters: &[Label], own: &Label) -> Option<usize> {
 /// Whether standard error is a terminal that can replace a line.
 fn has_status_line() -> bool {
     stderr().is_terminal() && env::var_os("TERM").is_none_or(|kind| kind != "dumb")
 }
 
+/// How many wait before this process; `None` if it is not in the queue.
+fn ahead_of(waiters: &[Label], own: &Label) -> Option<usize> {
     waiters
         .iter()
         .position(|label| (label.host(), label.pid()) == (own.host(), own.pid()))
@@ -335,6 +337,35 @@ mod tests {
                 store.faults().set_reachable(Reachable::Connected);
                 until("the holder is told", async || told() == [None, Some("k".to_owned())]).await;
             } => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn a_hint_with_a_url_that_is_not_whole_says_so() {
+        let store = Memory::new();
+        let key = LockKey::new("k").unwrap();
+        let url = "redis://app:***@cache";
+        let secret = "redis-sentinel://s/m?sentinel-password=***";
+        for (program, ends) in [
+            ("lockctl", "`lockctl break k`"),
+            (
+                url,
+                "`redis://app:***@cache break k`; *** hides a part of the URL, write it in full",
+            ),
+            (secret, "; *** hides a part of the URL, write it in full"),
+        ] {
+            let wait = LockWait {
+                locks: &store,
+                keys: std::slice::from_ref(&key),
+                request: &AcquireRequest::new(key.clone()),
+                console: &Console::new(2),
+                events: &Events::default(),
+                programs: &[program.to_owned()],
+                acquired: &AcquiredKeys::default(),
+            };
+            let failure = wait.held(&key, Duration::ZERO).await;
+            let hint = format!("{failure:?}");
+            assert!(hint.contains(&format!("{ends}\")")), "{hint}");
         }
     }
 

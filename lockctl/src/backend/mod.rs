@@ -107,7 +107,13 @@ impl BackendUrl {
             }
         };
         connected.map_err(|failure| match failure.exit() {
-            Exit::Unavailable => failure.with_hint("lockctl doctor looks for the cause"),
+            Exit::Unavailable => {
+                let programs = self.programs().into_iter();
+                programs.fold(failure, |failure, program| {
+                    let hidden = hidden_part(&program);
+                    failure.with_hint(format!("`{program} doctor` looks for the cause{hidden}"))
+                })
+            }
             _ => failure,
         })
     }
@@ -233,6 +239,18 @@ fn store_id(url: &LockUrl) -> u64 {
     ];
     let values = names.map(|(name, default)| params.string(name).unwrap_or(default));
     fnv1a(format!("{kind}:{place}?{}", values.join("&")).as_bytes())
+}
+
+/// What goes behind a call of `lockctl` whose URL is not whole: it shows no password, and no parameter from the first
+/// that may be a secret.
+pub(crate) fn hidden_part(program: &str) -> &'static str {
+    match [":***@", "=***"]
+        .iter()
+        .any(|hidden| program.contains(hidden))
+    {
+        true => "; *** hides a part of the URL, write it in full",
+        false => "",
+    }
 }
 
 /// Refuses an option that is empty, as an unset variable of a shell leaves it: the next backend in

@@ -122,7 +122,7 @@ fn a_server_that_is_not_there_is_told_with_its_cause() {
         .says(&[
             "the backend \"main\" cannot be opened",
             "cannot connect to 127.0.0.1:1",
-            "lockctl doctor looks for the cause",
+            "`lockctl --config lock.toml doctor` looks for the cause",
         ])
         .says_nothing_of(&["s3ntinel"]);
 }
