@@ -152,7 +152,13 @@ fn without_lease(locks: &dyn DistributedLock) -> CommandFailure {
     let backend = locks.capabilities().backend;
     let message =
         format!("a lock of this backend ({backend}) ends with the process that acquired it");
-    CommandFailure::new(Exit::Config, message).with_hint(USE_RUN)
+    let failure = CommandFailure::new(Exit::Config, message).with_hint(USE_RUN);
+    match backend {
+        "mysql" | "postgres" => {
+            failure.with_hint("mode=lease in the URL has leases, which are other locks")
+        }
+        _ => failure,
+    }
 }
 
 const USE_RUN: &str = "use `lockctl run`, which keeps the process";

@@ -96,7 +96,7 @@ fn acquire_refuses_a_lock_without_a_lease_before_it_waits() {
     let (place, backend) = (Place::new(), backend());
     let _holder = place.holder(&format!("{backend} k"));
     let ended = place.expect(78, &format!("{backend} acquire -n k"));
-    ended.says(&["use `lockctl run`, which keeps the process"]);
+    ended.says(&["use `lockctl run`, which keeps the process", "mode=lease"]);
 }
 
 #[test]
