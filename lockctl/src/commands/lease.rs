@@ -47,7 +47,8 @@ pub(crate) struct RenewArgs {
     /// Id that `acquire` printed
     #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
     pub(crate) lease: LeaseText,
-    /// Length of the lease from now on [default: that of the configuration, or 30s]
+    /// Length of the lease from now on, at least: one that lasts longer is not shortened [default: that of
+    /// the configuration, or 30s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
 }
