@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use super::app::App;
 use crate::backend::{failure, loader};
 use crate::exit::Exit;
-use crate::output::{CommandFailure, escaped, path_text, plain_table, print, print_json};
+use crate::output::{
+    CommandFailure, escaped, flush_left, path_text, plain_table, print, print_json,
+};
 
 /// Check or show a configuration file, or print its schema
 #[derive(Args, Debug)]
@@ -116,7 +118,7 @@ fn show(app: &App, file: Option<&PathBuf>) -> Result<Exit, CommandFailure> {
         };
         table.add_row([&setting.key, &setting.value, &from].map(|cell| escaped(cell)));
     }
-    print(&format!("{table}\n"))?;
+    print(&flush_left(&mut table))?;
     for warning in config.warnings() {
         app.console.warn(escaped(&warning.to_string()));
     }
