@@ -36,6 +36,10 @@ pub(super) fn of(path: &Path, error: sqlx::Error) -> SqlCause {
             format!("the database file {path:?} is damaged, or something else than a database")
         }
         (_, FULL) => format!("the disk of the database file {path:?} is full"),
+        (Some(IOERR_SHMSIZE), _) => format!(
+            "no room for the shared memory (-shm) of the database file {path:?}: the disk is full, or files \
+             must not grow"
+        ),
         (None, _) | (_, IOERR | NOMEM) => {
             format!("the database file {path:?} cannot be read or written")
         }
@@ -80,6 +84,7 @@ const NOMEM: u32 = 7;
 pub(crate) const READONLY: u32 = 8;
 const READONLY_DBMOVED: u32 = READONLY | (4 << 8);
 pub(crate) const IOERR: u32 = 10;
+const IOERR_SHMSIZE: u32 = IOERR | (19 << 8);
 const CORRUPT: u32 = 11;
 pub(crate) const FULL: u32 = 13;
 const CANTOPEN: u32 = 14;

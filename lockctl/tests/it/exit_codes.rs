@@ -81,6 +81,21 @@ fn a_file_that_must_not_grow_kills_neither_lockctl_nor_its_command() {
     ended.says(&["events"]);
 }
 
+/// SQLite calls it an I/O error.
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_disk_without_room_for_the_shared_memory_of_a_database_is_told() {
+    let place = Place::new();
+    place.expect(0, "--backend sqlite:locks.db run k -- true");
+    assert!(!place.file("locks.db-shm").exists(), "it is open");
+    let mut command = Command::new("bash");
+    let run = format!("exec {LOCKCTL} --backend sqlite:locks.db run k -- true");
+    command.args(["-c", &format!("ulimit -f 20; {run}")]);
+    place.settle(&mut command);
+    let ended = Process::start(command).expect(69);
+    ended.says(&["no room for the shared memory (-shm) of the database file"]);
+}
+
 #[test]
 fn a_held_lock_is_75_or_what_is_asked_for() {
     let place = Place::new();
