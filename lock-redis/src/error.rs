@@ -34,6 +34,10 @@ pub(crate) enum RedisCause {
         source: RedisErrorSource,
     },
 
+    #[cfg(feature = "tls")]
+    #[error("the TLS files were not read within {within:?}")]
+    FilesSilent { within: Duration },
+
     /// `says` describes the value found in place of a lock.
     #[error("{server} {says}")]
     Foreign { server: Arc<str>, says: String },
@@ -278,6 +282,8 @@ impl RedisCause {
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Self::Config(_) => ErrorKind::InvalidConfig,
+            #[cfg(feature = "tls")]
+            Self::FilesSilent { .. } => ErrorKind::Unavailable,
             Self::Foreign { .. } => ErrorKind::Foreign,
             Self::Malformed { .. } => ErrorKind::Protocol,
             Self::Stranger { kind, .. } => *kind,

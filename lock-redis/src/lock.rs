@@ -109,7 +109,7 @@ impl Redis {
 pub(crate) async fn check_health(config: RedisConfig) -> Result<Vec<HealthCheck>> {
     let engine = config.engine(NAME);
     let seen = async {
-        let topology = topology::new(&config, Arc::new(NoEvents), &engine)?;
+        let topology = topology::new(&config, Arc::new(NoEvents), &engine).await?;
         topology.open().await?;
         look(&*topology, &config).await
     };

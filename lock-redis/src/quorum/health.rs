@@ -16,7 +16,7 @@ use crate::error::RedisFailure;
 /// Checks the masters of a quorum, and closes the connections to them.
 pub(crate) async fn check_health(mut config: RedisConfig) -> Result<Vec<HealthCheck>> {
     let named = |error: Error| error.with_backend(NAME);
-    let quorum = open(&config).map_err(named)?;
+    let quorum = open(&config).await.map_err(named)?;
     // As in the configuration of quorum nodes.
     config.push = false;
     let config = &config;

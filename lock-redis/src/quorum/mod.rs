@@ -30,7 +30,7 @@ use self::clock::ServerClock;
 use self::node::{Quorum, QuorumNode};
 use self::votes::{Decision, Votes};
 use crate::checks::check;
-use crate::config::{Endpoint, RedisConfig};
+use crate::config::RedisConfig;
 use crate::error::{RedisCause, RedisFailure, Refusal};
 use crate::held_leases::HeldRedisLeases;
 use crate::lock::EventForwarder;
@@ -102,7 +102,7 @@ impl Redlock {
     ///
     /// A dropped call leaves only connections that close.
     pub async fn connect(config: RedisConfig) -> Result<Self> {
-        let quorum = open(&config).map_err(|e| e.with_backend(NAME))?;
+        let quorum = open(&config).await.map_err(|e| e.with_backend(NAME))?;
         let reached = reach(&quorum, &config).await;
         reached.map_err(|error| error.with_backend(NAME))?;
         // Those that have not answered yet as well: their votes may be needed later.
@@ -117,7 +117,7 @@ impl Redlock {
 }
 
 /// Prepares the connections to the masters, and opens none.
-fn open(config: &RedisConfig) -> Result<Quorum> {
+async fn open(config: &RedisConfig) -> Result<Quorum> {
     let masters = config.masters()?;
     if config.replica_acks > 0 {
         let message =
@@ -126,7 +126,8 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
     }
     let engine = config.engine(NAME);
     let held_leases = Arc::new(HeldRedisLeases::on(masters.len(), &engine));
-    let node = |(number, master): (usize, &Endpoint)| {
+    let mut nodes = Vec::with_capacity(masters.len());
+    for (number, master) in masters.iter().enumerate() {
         let mut config = config.for_node(master.clone());
         config.timeout = config.node_timeout;
         let events = Arc::new(EventForwarder {
@@ -134,8 +135,8 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
             notifications: Arc::default(),
             held_leases: Arc::clone(&held_leases),
         });
-        let topology = topology::new(&config, events, &engine)?;
-        Ok(Arc::new(QuorumNode {
+        let topology = topology::new(&config, events, &engine).await?;
+        nodes.push(Arc::new(QuorumNode {
             number,
             server: Server::new(topology, &config).of_quorum(),
             name: master.to_string(),
@@ -145,11 +146,10 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
             rejoin_delay: config.rejoin_delay,
             run: Mutex::default(),
             watcher: Mutex::default(),
-        }))
-    };
-    let nodes: Result<Vec<_>, RedisFailure> = masters.iter().enumerate().map(node).collect();
+        }));
+    }
     Ok(Quorum {
-        nodes: nodes?,
+        nodes,
         engine,
         held_leases,
     })

@@ -9,6 +9,7 @@ use redis::{
 };
 use tokio::time::timeout;
 
+use super::context::ConnectionContext;
 use super::driver::{self, SocketState};
 #[cfg(feature = "tls")]
 use super::tls;
@@ -30,25 +31,21 @@ pub(super) struct Connectors {
 }
 
 impl Connectors {
-    pub(super) fn new(config: &RedisConfig) -> Result<Self, RedisFailure> {
-        #[cfg(not(feature = "tls"))]
-        if config.tls.is_some() {
-            let message = "this program is built without the feature \"tls\" of polylock \
-                           (of polylock-redis, if used alone)";
-            return Err(RedisCause::Config(message.to_owned()).into());
-        }
-        #[cfg(feature = "tls")]
-        let certificates = config.tls.as_ref().map(tls::certificates).transpose()?;
-        Ok(Self {
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(unused_variables, reason = "it has the certificates")
+    )]
+    pub(super) fn new(config: &RedisConfig, shared: &ConnectionContext) -> Self {
+        Self {
             #[cfg(feature = "tls")]
-            certificates,
+            certificates: shared.certificates.clone(),
             address: config.client_address.clone(),
             login: config.login.clone(),
             database: config.database,
             resp3: config.resp3,
             timeout: config.timeout,
             wants_masters: false,
-        })
+        }
     }
 
     /// Refuses servers that are no masters.

@@ -31,6 +31,8 @@ pub(super) struct ConnectionContext {
     /// that requested it.
     pub(super) subscriber: OnceLock<Id>,
     has_warned: AtomicBool,
+    #[cfg(feature = "tls")]
+    pub(super) certificates: Option<redis::TlsCertificates>,
 }
 
 /// Whether a connection is subscribed to the channels of the client.
@@ -56,6 +58,8 @@ impl ConnectionContext {
             channel: format!("polylock:{}", engine.lease_id().to_hex()).into(),
             subscriber: OnceLock::new(),
             has_warned: AtomicBool::new(false),
+            #[cfg(feature = "tls")]
+            certificates: None,
         }
     }
 

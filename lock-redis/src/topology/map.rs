@@ -44,7 +44,7 @@ impl Map {
     ) -> Result<Self, RedisFailure> {
         Ok(Self {
             seeds: seeds.to_vec(),
-            connectors: Connectors::new(config)?,
+            connectors: Connectors::new(config, &shared),
             slots: OnDemand::new(&shared, silent(&shared)),
             shared,
             known: Mutex::default(),

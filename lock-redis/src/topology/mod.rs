@@ -54,19 +54,20 @@ pub(crate) async fn connect(
     events: Arc<dyn ConnectionEvents>,
     engine: &Engine,
 ) -> Result<Arc<dyn Topology>, RedisFailure> {
-    let topology = new(config, events, engine)?;
+    let topology = new(config, events, engine).await?;
     topology.open().await?;
     checks::check(&*topology, config).await?;
     Ok(topology)
 }
 
 /// The servers of a configuration: the first call connects.
-pub(crate) fn new(
+/// Cancel safety: nothing was sent yet.
+pub(crate) async fn new(
     config: &RedisConfig,
     events: Arc<dyn ConnectionEvents>,
     engine: &Engine,
 ) -> Result<Arc<dyn Topology>, RedisFailure> {
-    let shared = Arc::new(ConnectionContext::new(config, events, engine));
+    let shared = Arc::new(context(config, events, engine).await?);
     Ok(match &config.servers {
         Servers::Standalone(endpoint) => Arc::new(Standalone::new(config, endpoint, shared)?),
         Servers::Sentinel { sentinels, master } => {
@@ -78,4 +79,32 @@ pub(crate) fn new(
             return Err(RedisCause::Config(message.to_owned()).into());
         }
     })
+}
+
+#[cfg(feature = "tls")]
+async fn context(
+    config: &RedisConfig,
+    events: Arc<dyn ConnectionEvents>,
+    engine: &Engine,
+) -> Result<ConnectionContext, RedisFailure> {
+    let mut context = ConnectionContext::new(config, events, engine);
+    if let Some(files) = &config.tls {
+        context.certificates = Some(tls::certificates(files, config.connect_timeout).await?);
+    }
+    Ok(context)
+}
+
+#[cfg(not(feature = "tls"))]
+#[expect(clippy::unused_async, reason = "it reads files with the feature")]
+async fn context(
+    config: &RedisConfig,
+    events: Arc<dyn ConnectionEvents>,
+    engine: &Engine,
+) -> Result<ConnectionContext, RedisFailure> {
+    if config.tls.is_some() {
+        let message = "this program is built without the feature \"tls\" of polylock \
+                       (of polylock-redis, if used alone)";
+        return Err(RedisCause::Config(message.to_owned()).into());
+    }
+    Ok(ConnectionContext::new(config, events, engine))
 }

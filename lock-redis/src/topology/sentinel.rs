@@ -64,7 +64,7 @@ impl Sentinel {
         name: &str,
         shared: Arc<ConnectionContext>,
     ) -> Result<Self, RedisFailure> {
-        let connectors = Connectors::new(config)?;
+        let connectors = Connectors::new(config, &shared);
         let (followers, end) = watch::channel(());
         let configured: HashSet<Endpoint> = sentinels.iter().cloned().collect();
         let master = Arc::new(Master {

@@ -31,8 +31,8 @@ impl Standalone {
         endpoint: &Endpoint,
         shared: Arc<ConnectionContext>,
     ) -> Result<Self, RedisFailure> {
-        let node = RedisNode::new(Connectors::new(config)?.to(endpoint)?, Arc::clone(&shared));
-        let node = Arc::new(node);
+        let connector = Connectors::new(config, &shared).to(endpoint)?;
+        let node = Arc::new(RedisNode::new(connector, Arc::clone(&shared)));
         let hung_up = Mutex::default();
         Ok(Self {
             node,

@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::time::Duration;
 
 use polylock_core::TlsFiles;
 use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, TlsCertificates};
@@ -6,7 +7,21 @@ use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, TlsCertific
 use crate::error::{RedisCause, RedisFailure};
 
 /// How servers are verified, and the certificate that they get.
-pub(super) fn certificates(tls: &TlsFiles) -> Result<TlsCertificates, RedisFailure> {
+pub(super) async fn certificates(
+    tls: &TlsFiles,
+    within: Duration,
+) -> Result<TlsCertificates, RedisFailure> {
+    let tls = tls.clone();
+    // A file system that hangs must stop neither the caller nor the thread that renews leases.
+    let reading = tokio::task::spawn_blocking(move || read_all(&tls));
+    match tokio::time::timeout(within, reading).await {
+        Ok(Ok(read)) => read,
+        // The second if the runtime ends meanwhile.
+        Err(_) | Ok(Err(_)) => Err(RedisCause::FilesSilent { within }.into()),
+    }
+}
+
+fn read_all(tls: &TlsFiles) -> Result<TlsCertificates, RedisFailure> {
     choose_provider();
     let client_tls = match &tls.identity {
         None => None,

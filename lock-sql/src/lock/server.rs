@@ -135,6 +135,7 @@ impl SqlLock {
         let engine = schema::engine(config.engine.as_ref(), name);
         let examined = engine.run(async move {
             let target = Arc::new(ConnectTarget::of(config)?);
+            target.check_files().await?;
             Ok(checks::check_health(&target).await?)
         });
         examined.await.map_err(|error| error.with_backend(name))

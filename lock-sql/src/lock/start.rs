@@ -12,6 +12,7 @@ use crate::wire::{ConnectTarget, ServerConnection};
 
 /// Checks the server, and ensures that the table exists.
 pub(super) async fn start(engine: &Engine, target: &Arc<ConnectTarget>) -> Result<(), SqlFailure> {
+    target.check_files().await?;
     target.reserve(engine).await?;
     checks::look_for_pooler(target).await?;
     let mut connection = ServerConnection::open_first(target).await?;

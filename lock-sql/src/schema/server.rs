@@ -27,6 +27,7 @@ pub(super) async fn apply(
     config.creates_table = true;
     let applied = engine.run(async move {
         let target = Arc::new(ConnectTarget::of(config)?);
+        target.check_files().await?;
         let mut connection = ServerConnection::open_first(&target).await?;
         let ensured = async {
             match ensure(&mut connection).await? {

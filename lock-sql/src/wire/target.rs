@@ -46,9 +46,6 @@ impl ConnectTarget {
     pub(crate) fn of(config: SqlConfig) -> Result<Self, SqlFailure> {
         let checked = config.check();
         checked.map_err(|error| SqlCause::Config(error.message().to_owned()))?;
-        if let Some(tls) = &config.tls {
-            check_files(tls)?;
-        }
         Ok(Self {
             address: address(&config).into(),
             options: client_options(&config),
@@ -59,6 +56,26 @@ impl ConnectTarget {
             reported_fencing: OnceLock::new(),
             config,
         })
+    }
+
+    /// Reads the TLS files. They are read again for each connection, so that they can be replaced; this reports a
+    /// fault early, and names the file.
+    /// Cancel safety: nothing is sent.
+    pub(crate) async fn check_files(&self) -> Result<(), SqlFailure> {
+        let Some(tls) = self.config.tls.clone() else {
+            return Ok(());
+        };
+        let within = self.config.timeout;
+        // A file system that hangs must not stop the thread that renews leases.
+        let checking = tokio::task::spawn_blocking(move || check_files(&tls));
+        match timeout(within, checking).await {
+            Ok(Ok(checked)) => Ok(checked?),
+            // The second if the runtime ends meanwhile.
+            Err(_) | Ok(Err(_)) => {
+                let says = format!("the TLS files were not read within {within:?}");
+                Err(SqlCause::Unfit(says).into())
+            }
+        }
     }
 
     /// Whether a pooler is in the path, as far as is known.
@@ -253,8 +270,6 @@ fn own_options(config: &SqlConfig) -> DriverOptions {
     }
 }
 
-/// They are read for each connection, so that they can be replaced. This check reports a fault early,
-/// and names the file.
 fn check_files(tls: &TlsFiles) -> Result<(), SqlCause> {
     let identity = tls.identity.iter().flat_map(|(cert, key)| [cert, key]);
     for path in tls.ca.iter().chain(identity) {

@@ -211,3 +211,32 @@ fn memory_excludes_no_other_process_and_is_refused() {
         &format!("--config lock.toml --default-backend prod {RUN}"),
     );
 }
+
+#[cfg(all(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zk"
+))]
+#[test]
+fn a_tls_file_that_hangs_is_waited_for_no_longer_than_a_server() {
+    let place = Place::new();
+    place.program("mkfifo", &["ca.pem"]).expect(0);
+    let urls = [
+        "mysql://u@127.0.0.1:1/d?timeout=1s",
+        "postgres://u@127.0.0.1:1/d?timeout=1s",
+        "redis://127.0.0.1:1?connect-timeout=1s",
+        "redis-cluster://127.0.0.1:1?connect-timeout=1s",
+        "redis-sentinel://127.0.0.1:1/main?connect-timeout=1s",
+        "redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3?connect-timeout=1s",
+        "zk://127.0.0.1:1/locks?connect-timeout=1s",
+    ];
+    crate::fixture::side_by_side(&urls, |url| {
+        let url = format!("{url}&tls=on&tls-ca-file=ca.pem");
+        let ended = place.expect(69, &["--backend", &url, "list"]);
+        ended.says(&["the TLS files were not read within 1s"]);
+        let ended = place.expect(1, &["doctor", &url]);
+        ended.prints(&["the TLS files were not read within 1s"]);
+    });
+}
