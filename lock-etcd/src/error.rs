@@ -1,4 +1,4 @@
-use std::error::Error as _;
+use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
@@ -277,6 +277,25 @@ impl fmt::Display for EtcdAdvice<'_> {
     }
 }
 
+/// An error of the client as a cause. Its own text has the `Debug` form of all that it was caused by.
+#[derive(Debug)]
+struct EtcdSource(ClientError);
+
+impl StdError for EtcdSource {}
+
+impl fmt::Display for EtcdSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ClientError::GRpcStatus(status) = &self.0 else {
+            return write!(f, "{}", self.0);
+        };
+        let sources = std::iter::successors(status.source(), |&error| error.source());
+        match sources.last() {
+            Some(first_cause) => write!(f, "{first_cause}"),
+            None => f.write_str(status.message()),
+        }
+    }
+}
+
 impl EtcdFailure {
     /// The failure of a request on a connection that was made earlier, with the login at that time if the client
     /// has one.
@@ -311,7 +330,7 @@ impl EtcdFailure {
     pub(crate) fn with_known_outcome(self) -> Error {
         let error = Error::new(self.kind(), self.to_string());
         match self {
-            Self::Client(source) | Self::Full(source) => error.with_source(source),
+            Self::Client(source) | Self::Full(source) => error.with_source(EtcdSource(source)),
             _ => error,
         }
     }

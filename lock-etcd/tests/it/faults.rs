@@ -1,5 +1,6 @@
 //! Connections, servers and watches that break.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -787,5 +788,11 @@ async fn an_address_without_a_listener_is_unavailable() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.message().starts_with(says), "{error}");
         assert!(!error.is_outcome_unknown(), "{error:?}");
+        // For people, and without the structs of the client.
+        let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
+        assert!(
+            !causes.any(|cause| cause.to_string().contains("Error(")),
+            "{error:?}"
+        );
     }
 }
