@@ -98,7 +98,7 @@ pub(crate) fn refuse_held<'k>(
     Ok(())
 }
 
-/// Fails if the command could not be told its keys: Linux limits the length of a variable. This is the longest one.
+/// Fails if `LOCK_HELD_KEYS`, the longest variable of the command, would be longer than Linux allows.
 pub(crate) fn refuse_too_many(
     backend: &BackendUrl,
     keys: &[LockKey],
@@ -111,7 +111,7 @@ pub(crate) fn refuse_too_many(
         return Ok(());
     }
     let message = format!(
-        "{count} keys are too many for one command: {VARIABLE} would have {length} bytes, and {MAX_LENGTH} is the max"
+        "too many keys for one command: with {count} more, {VARIABLE} would have {length} bytes, and the max is {MAX_LENGTH}"
     );
     Err(CommandFailure::new(Exit::Usage, message)
         .with_hint("use fewer or shorter keys, or one key for all of them"))

@@ -221,11 +221,11 @@ pub(crate) const LOAD: &str =
 
 pub(crate) const LIST: &str = "
 SELECT %now%, %columns% FROM %table% l
-WHERE l.kind = 1 AND l.lock_key >= {1} AND l.lock_key < {2} AND l.id IS NOT NULL
+WHERE l.kind = 1 AND l.lock_key >= {1} AND l.lock_key < {2} AND l.id IS NOT NULL AND {0}
 ORDER BY l.lock_key";
 
 pub(crate) const LEAVE_QUEUE: &str = "
-UPDATE %table% SET id = NULL WHERE kind = 1 AND lock_key = {1} AND slot > 0 AND id = {2}";
+UPDATE %table% SET id = NULL WHERE kind = 1 AND lock_key = {1} AND slot > 0 AND id = {2} AND {0}";
 
 /// What is read of a row.
 fn columns() -> String {

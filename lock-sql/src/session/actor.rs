@@ -316,8 +316,7 @@ impl Actor {
         self.answered(connection, sent, answer)
     }
 
-    /// Whether any error of the server frees the locked row at once: PostgreSQL aborts the transaction. A
-    /// draw is in a savepoint, and its failure frees nothing, but its caller gives the lock up.
+    /// Whether an error of a probe frees the locked row at once: PostgreSQL aborts the transaction.
     fn failure_frees_row(&self) -> bool {
         self.context.mode == SqlMode::Row && self.context.target.config.server.is_postgres()
     }

@@ -107,16 +107,16 @@ pub(crate) fn of_records(
         list: Sql::prepared(format!(
             "{read} AND r.{name} >= {{1}} AND r.{name} < {{15}}
                  AND (r.id IS NOT NULL OR r.shared IS NOT NULL)
-             ORDER BY r.{name}"
+             AND {{0}} ORDER BY r.{name}"
         )),
-        inspect: Sql::prepared(format!("{read} AND r.lock_key = {{1}}")),
+        inspect: Sql::prepared(format!("{read} AND r.lock_key = {{1}} AND {{0}}")),
         broken: format!(
             "SELECT broken_id FROM {table}
              WHERE kind = {kind} AND slot = 0 AND broken_id IS NOT NULL AND lock_key IN"
         ),
         mark_broken: Sql::prepared(format!(
             "UPDATE {table} SET broken_id = {{7}}, broken_reason = {text}, changed_at = {now}
-             WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0"
+             WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND {{0}}"
         )),
         ..SessionStatements::default()
     }
@@ -142,7 +142,7 @@ pub(crate) mod got {
     pub(crate) const INTERRUPTED: i64 = -3;
 }
 
-/// What is said where [`ELSEWHERE`](got::ELSEWHERE) is no proxy that has replaced the server.
+/// The error of advisory mode when a statement runs in another session.
 pub(crate) const SHARES_SESSIONS: &str =
     "a transaction pooler is in the path, where locks of sessions do not exclude; use mode=lease";
 

@@ -37,8 +37,8 @@ pub(super) fn of(path: &Path, error: sqlx::Error) -> SqlCause {
         }
         (_, FULL) => format!("the disk of the database file {path:?} is full"),
         (Some(IOERR_SHMSIZE), _) => format!(
-            "no room for the shared memory (-shm) of the database file {path:?}: the disk is full, or files \
-             must not grow"
+            "no room for the shared memory (-shm) of the database file {path:?}: the disk is full, or \
+             a limit of file sizes is reached"
         ),
         (None, _) | (_, IOERR | NOMEM) => {
             format!("the database file {path:?} cannot be read or written")

@@ -148,7 +148,7 @@ fn render(parts: &[Part], mut write: impl FnMut(&mut String, &Part)) -> String {
     out
 }
 
-/// A number that no other text has.
+/// The first 63 bits of the SHA-256 hash of the text.
 fn hash(text: &str) -> i64 {
     let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
     let [a, b, c, d, e, f, g, h, ..] = hash;

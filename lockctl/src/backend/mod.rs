@@ -241,8 +241,8 @@ fn store_id(url: &LockUrl) -> u64 {
     fnv1a(format!("{kind}:{place}?{}", values.join("&")).as_bytes())
 }
 
-/// What goes behind a call of `lockctl` whose URL is not whole: it shows no password, and no parameter from the first
-/// that may be a secret.
+/// The end of a hint whose URL is incomplete: it hides the password, and all parameters from the first possible secret
+/// on.
 pub(crate) fn hidden_part(program: &str) -> &'static str {
     match [":***@", "=***"]
         .iter()

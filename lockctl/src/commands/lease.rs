@@ -156,7 +156,7 @@ fn without_lease(locks: &dyn DistributedLock) -> CommandFailure {
     let failure = CommandFailure::new(Exit::Config, message).with_hint(USE_RUN);
     match backend {
         "mysql" | "postgres" => {
-            failure.with_hint("mode=lease in the URL has leases, which are other locks")
+            failure.with_hint("or use mode=lease in the URL; its locks do not exclude those of other modes")
         }
         _ => failure,
     }

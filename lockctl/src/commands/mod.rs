@@ -83,8 +83,7 @@ fn block_on(
     ended
 }
 
-/// Fails where a process may not open as many files as the runtime does, which panics if there is room for a part
-/// of them.
+/// Fails if the process cannot open the descriptors of the runtime. With room for only some of them, the runtime panics.
 fn check_descriptors() -> io::Result<()> {
     let pairs = [(); 3].map(|()| UnixStream::pair());
     pairs.into_iter().try_for_each(|pair| pair.map(drop))

@@ -217,6 +217,7 @@ fn memory_excludes_no_other_process_and_is_refused() {
     feature = "postgres",
     feature = "redis",
     feature = "sqlite",
+    feature = "tls",
     feature = "zk"
 ))]
 #[test]

@@ -271,16 +271,6 @@ fn a_file_gets_a_clean_bill_and_one_that_is_no_database_an_error() {
     }
 }
 
-/// The time that a thread of the runtime spends on it is not waited for.
-#[cfg(feature = "zk")]
-#[test]
-fn a_file_that_hangs_does_not_hold_up_the_end() {
-    let place = Place::new();
-    place.program("mkfifo", &["ca.pem"]).expect(0);
-    let url = "zk://127.0.0.1:1/locks?tls=on&tls-ca-file=ca.pem&connect-timeout=2s";
-    place.expect(1, &["doctor", url]).prints(&["TLS files"]);
-}
-
 #[cfg(all(
     feature = "mysql",
     feature = "postgres",

@@ -39,8 +39,9 @@ pub(crate) fn draw(table: &str, flavor: Flavor) -> (String, String) {
     }
 }
 
-/// Draws the first and the last token of a block for hand-overs, if the statement runs `here`. Other keys may get
-/// some between them; this key gets none before its lock is released. A transaction is open or begins with it.
+/// Draws the first and the last token of a block for hand-overs; the first is
+/// [`ELSEWHERE`](got::ELSEWHERE) unless the statement runs `here`. Other keys may get some between them; this key gets
+/// none before its lock is released. A transaction is open or begins with it.
 pub(crate) fn draw_block(table: &str, count: u64, flavor: Flavor, here: &str) -> String {
     let (sequence, more) = (sequence(table), count - 1);
     let select = format!(

@@ -1,7 +1,8 @@
 //! The statements of `mode=lease` for PostgreSQL.
 //!
 //! A pooler that is switched to transaction mode may execute the statement that another client has prepared under the same
-//! name. So the statements on leases have the condition `{0}`, which tells one from another.
+//! name. So the statements that acquire, renew, release or read leases have the condition `{0}`, which tells
+//! one from another.
 //!
 //! Each statement reads the clock once, when it begins. A statement that has waited for a row works with
 //! a time in the past. For a lease that it begins or ends, that time may be early, but is never late. A
@@ -183,7 +184,7 @@ ON CONFLICT (kind, lock_key, slot) DO NOTHING";
 const WANT: &str = "
 UPDATE %table% l SET wanted_until = m.now + 3000000
 %clock%
-WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.wanted_until < m.now + 1500000";
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.wanted_until < m.now + 1500000 AND {0}";
 
 /// A waiter keeps its place, also one that has expired, or takes a free one. The first row of the key says
 /// that there is a queue; it is locked first, as in [`TAKE_IN_TURN`]. Does not wait for the disk: a crash

@@ -15,8 +15,8 @@ const DURABLY: &str = "SELECT set_config('synchronous_commit', 'local', true)
 
 /// Records a session, if the start of the server is admitted for its timeout; the returned row has
 /// the number of the session, whether it is recorded, and the ends of its connection. Behind a
-/// pooler the number soon belongs to another client. `is_ours` says whether this client may use the session; otherwise
-/// the number is none.
+/// pooler the number soon belongs to another client. `is_ours` says whether this client may use the session;
+/// otherwise [`ELSEWHERE`](got::ELSEWHERE) stands in place of the number.
 pub(super) fn record(table: &str, is_pooled: bool, is_ours: &str) -> String {
     let session = if is_pooled { "0" } else { "pg_backend_pid()" };
     format!(

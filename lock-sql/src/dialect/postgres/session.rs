@@ -188,8 +188,8 @@ const CLAIM: u32 = 2_000_000;
 /// Session locks: a number is locked, and the row of kind 4 names the holder and the key.
 ///
 /// Behind a pooler, the statement may reach another session, which would keep the lock, or whose locks another
-/// client has. Two clients may even have set up the same session. So every statement asks whether it runs in the
-/// [session of this client](IS_ELSEWHERE).
+/// client has. Two clients may even have set up the same session. So each statement on a lock checks whether it runs in
+/// the [session of this client](IS_ELSEWHERE).
 pub(crate) fn advisory(table: &str) -> SessionStatements {
     // The next session raises the sequence above the draws that a crash loses, so no draw waits for the
     // disk. See `tokens`.
@@ -271,11 +271,11 @@ const IS_MARKED: &str =
 const IS_ELSEWHERE: &str = "pg_backend_pid() <> {6}
     OR current_setting('polylock.session', true) IS DISTINCT FROM encode({2}, 'hex')";
 
-/// Marks the session as that of this client. The mark of another one stays while the session has locks, which this
-/// client would be granted once more. Otherwise that client finds at its next request that it has no session.
+/// Marks the session as that of this client, unless it has locks, which this client would be granted once more. They
+/// may be those of another client of a pooler, whose mark another user of the session may have reset. A client that
+/// has set up the session before, and has no lock, finds at its next request that it has no session.
 const MARK: &str = "SELECT set_config('polylock.session', encode({2}, 'hex'), false)
-    WHERE coalesce(current_setting('polylock.session', true), '') = '' OR NOT EXISTS (
-        SELECT FROM pg_locks l
+    WHERE NOT EXISTS (SELECT FROM pg_locks l
         WHERE l.locktype = 'advisory' AND l.pid = pg_backend_pid() AND l.objsubid = 1);
     ";
 
