@@ -16,10 +16,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
-    LONG_TTL, SOON, TTL, acquire, admin, any_id, assert_error, assert_replaced, attempt, commands,
-    count, follow, granted, idle, info, inspect, key, look, ms, noted, noted_waiters, of,
-    of_cluster, of_sentinels, open, pass, release, renewed, request, stays_held, take, until,
-    waiting, with_acks, within,
+    SOON, TTL, acquire, admin, any_id, assert_error, assert_replaced, attempt, commands, count,
+    follow, granted, info, inspect, key, look, ms, noted, noted_waiters, of, of_cluster,
+    of_sentinels, open, pass, release, renewed, request, stays_held, take, until, waiting,
+    with_acks, within,
 };
 
 /// A failover takes seconds.
@@ -311,26 +311,20 @@ async fn renewals_follow_a_lock_from_a_master_that_is_silent() {
     assert_eq!(look(&cluster[replica], "a").holders, 0);
 }
 
-/// A master, and a replica behind a slow network.
-async fn with_far_replica() -> ([RedisServer; 2], Proxy) {
-    let options = RedisOptions::new().with_config("repl-diskless-sync-delay", "0");
-    let servers = [(); 2].map(|()| RedisServer::start(options.clone()));
-    let far = Proxy::of_bytes(servers[0].port());
-    far.set_latency(Direction::Both, ms(120));
-    servers[1].command(&["REPLICAOF", "127.0.0.1", &far.port().to_string()]);
-    until("it follows", || {
-        info(&servers[1], "master_link_status") == "up"
-    })
-    .await;
-    (servers, far)
-}
-
 /// `WAIT` blocks its connection: renewals behind the grants of many waiters would be late, although the replica
 /// acknowledges each of them in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_that_wait_for_a_replica_delay_no_renewal() {
-    let (servers, _far) = with_far_replica().await;
-    let careful = of(&servers[0]).with_replica_acks(1, TTL);
+    let options = RedisOptions::new().with_config("repl-diskless-sync-delay", "0");
+    let [master, replica] = [(); 2].map(|()| RedisServer::start(options.clone()));
+    let far = Proxy::of_bytes(master.port());
+    far.set_latency(Direction::Both, ms(120));
+    replica.command(&["REPLICAOF", "127.0.0.1", &far.port().to_string()]);
+    until("it follows", || {
+        info(&replica, "master_link_status") == "up"
+    })
+    .await;
+    let careful = of(&master).with_replica_acks(1, TTL);
     let locks = open(careful.expect("it is in range")).await;
     let guard = acquire(&locks, &lasting("a", TTL * 5)).await;
     let mut tasks = JoinSet::new();
@@ -347,48 +341,6 @@ async fn grants_that_wait_for_a_replica_delay_no_renewal() {
     stays_held(&guard, TTL * 12).await;
     tasks.abort_all();
     release(guard).await;
-}
-
-/// One after the other, they would take ten seconds, and each has two.
-#[tokio::test]
-async fn grants_of_many_tasks_wait_for_a_replica_together() {
-    let (servers, _far) = with_far_replica().await;
-    let careful = of(&servers[0]).with_replica_acks(1, TTL);
-    let locks = open(careful.expect("it is in range")).await;
-    pass(&locks, "a").await;
-    servers[0].command(&["CONFIG", "RESETSTAT"]);
-    let mut tasks = JoinSet::new();
-    for n in 0..40 {
-        let (locks, once) = (Arc::clone(&locks), attempt(&format!("b{n}")));
-        let once = once.with_ttl(LONG_TTL);
-        tasks.spawn(async move { locks.acquire(&once).await });
-    }
-    for granted in tasks.join_all().await {
-        release(granted.expect("the replica has it")).await;
-    }
-    let waits = commands(&servers[0]).get("wait").copied();
-    assert!(waits <= Some(10), "{waits:?} of 40 grants");
-}
-
-/// Requests that are queued behind a `WAIT` are not sent any more, and those that were sent are undone.
-#[tokio::test]
-async fn acquisitions_dropped_while_they_wait_for_a_replica_leave_nothing() {
-    let (servers, _far) = with_far_replica().await;
-    let careful = of(&servers[0]).with_replica_acks(1, TTL);
-    let locks = open(careful.expect("it is in range")).await;
-    pass(&locks, "a").await;
-    for dropped_after in [0, 1, 20, 100, 300] {
-        let requests = (0..8).map(|n| request(&format!("b{n}")).with_ttl(LONG_TTL));
-        let tasks: Vec<_> = requests.map(|next| waiting(&locks, next)).collect();
-        tokio::time::sleep(ms(dropped_after)).await;
-        for task in tasks {
-            task.abort();
-            drop(task.await);
-        }
-        idle(&locks).await;
-        let left = servers[0].command(&["KEYS", "*b*"]).items().len();
-        assert_eq!(left, 0, "dropped after {dropped_after} ms");
-    }
 }
 
 /// A cluster with two clients, and the slot of the lock with its node and another one.

@@ -13,7 +13,6 @@ use super::context::{ConnectionContext, SubscriptionState};
 use super::driver::SocketState;
 use super::on_demand::OnDemand;
 use super::unanswered::Unanswered;
-use super::wait_queue::WaitQueue;
 use crate::error::RedisFailure;
 use polylock_core::engine::before;
 
@@ -29,12 +28,10 @@ pub(super) struct RedisConnection {
     socket: Arc<OnDemand<RedisSocket>>,
     /// Serializes subscribing on a connection that is open.
     subscribing: tokio::sync::Mutex<()>,
-    /// The calls that wait for replicas.
-    pub(super) waits: WaitQueue,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct RedisSocket {
+struct RedisSocket {
     redis: MultiplexedConnection,
     pushes: bool,
     subscription: SubscriptionState,
@@ -56,7 +53,6 @@ impl RedisConnection {
             runtime,
             may_subscribe,
             subscribing: tokio::sync::Mutex::new(()),
-            waits: WaitQueue::default(),
         }
     }
 
@@ -95,20 +91,7 @@ impl RedisConnection {
         deadline: Instant,
         unanswered: Option<&Unanswered>,
     ) -> Result<Vec<Value>, RedisFailure> {
-        let socket = self.socket(deadline).await?;
-        self.run_all_on(socket, requests, deadline, unanswered)
-            .await
-    }
-
-    /// The same on a socket of this connection.
-    pub(super) async fn run_all_on(
-        &self,
-        socket: RedisSocket,
-        requests: &Pipeline,
-        deadline: Instant,
-        unanswered: Option<&Unanswered>,
-    ) -> Result<Vec<Value>, RedisFailure> {
-        let mut pending = PendingReply::begin(self, socket, unanswered);
+        let mut pending = PendingReply::begin(self, self.socket(deadline).await?, unanswered);
         let answers = {
             let redis = &mut pending.socket.redis;
             let answers = pin!(redis.send_packed_commands(requests, 0, requests.len()));
@@ -156,11 +139,7 @@ impl RedisConnection {
         self.close_if(|_| true);
     }
 
-    /// The open socket, or a new one.
-    pub(super) async fn socket(
-        self: &Arc<Self>,
-        deadline: Instant,
-    ) -> Result<RedisSocket, RedisFailure> {
+    async fn socket(self: &Arc<Self>, deadline: Instant) -> Result<RedisSocket, RedisFailure> {
         if let Some(socket) = self.socket.present() {
             if !socket.life.is_over.load(Ordering::Relaxed) {
                 return Ok(socket);
@@ -275,13 +254,6 @@ impl RedisConnection {
     }
 }
 
-impl RedisSocket {
-    /// Keeps it for requests that must arrive behind one without a reply.
-    pub(super) fn keep_in(&self, unanswered: &Unanswered) {
-        unanswered.keep(self.redis.clone(), Arc::clone(&self.life));
-    }
-}
-
 /// A request in flight.
 ///
 /// Without a reply, its connection is kept for requests that must arrive behind it. If a caller gives up
@@ -341,7 +313,7 @@ impl Drop for PendingReply<'_> {
             self.connection.close(life);
         }
         if let Some(unanswered) = self.unanswered {
-            self.socket.keep_in(unanswered);
+            unanswered.keep(self.socket.redis.clone(), Arc::clone(life));
         }
     }
 }

@@ -25,7 +25,6 @@ pub(crate) mod tests;
 mod tls;
 mod unanswered;
 mod wait_batch;
-mod wait_queue;
 
 use std::sync::Arc;
 

@@ -142,11 +142,6 @@ impl RedisNode {
                 // Boxed: it would enlarge the future of every other request.
                 Box::pin(batch.run_all(&connection, &requests, wait, deadline)).await?
             }
-            (Some(wait), None) if !call.is_renewal => {
-                let (waits, unanswered) = (&connection.waits, call.unanswered);
-                let wait = request::wait(wait);
-                Box::pin(waits.run_all(&connection, requests, wait, deadline, unanswered)).await?
-            }
             (wait, _) => {
                 if let Some(wait) = wait {
                     requests.add_command(request::wait(wait));
