@@ -25,8 +25,8 @@ pub(crate) struct Admin(pub(crate) Arc<EtcdStore>);
 /// How many keys of contenders one request reads.
 const PAGE: i64 = 1000;
 
-/// How often a list begins before it fails because its revision is compacted.
-const MAX_READS: u32 = 5;
+/// Max attempts of a list whose revision is compacted while it is read.
+const MAX_LIST_ATTEMPTS: u32 = 5;
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
@@ -142,7 +142,7 @@ impl EtcdStore {
         let mut reads = 1;
         let mut contenders = loop {
             match self.contenders_below(prefix).await {
-                Err(failure) if failure.is_compacted() && reads < MAX_READS => reads += 1,
+                Err(failure) if failure.is_compacted() && reads < MAX_LIST_ATTEMPTS => reads += 1,
                 read => break read?,
             }
         };
@@ -183,7 +183,10 @@ impl EtcdStore {
                 async move { client.get(from, Some(options)).await }
             });
             let page = page.await?;
-            at = revision(page.header());
+            if at == 0 {
+                // Later pages are of the same revision; their headers have the revision of the moment.
+                at = revision(page.header());
+            }
             for stored in page.kvs() {
                 let path = String::from_utf8_lossy(stored.key());
                 if let Some((key, name)) = split(root, &path) {

@@ -36,7 +36,7 @@ pub(crate) enum RedisCause {
 
     #[cfg(feature = "tls")]
     #[error("the TLS files were not read within {within:?}")]
-    FilesSilent { within: Duration },
+    TlsFilesTimedOut { within: Duration },
 
     /// `says` describes the value found in place of a lock.
     #[error("{server} {says}")]
@@ -283,7 +283,7 @@ impl RedisCause {
         match self {
             Self::Config(_) => ErrorKind::InvalidConfig,
             #[cfg(feature = "tls")]
-            Self::FilesSilent { .. } => ErrorKind::Unavailable,
+            Self::TlsFilesTimedOut { .. } => ErrorKind::Unavailable,
             Self::Foreign { .. } => ErrorKind::Foreign,
             Self::Malformed { .. } => ErrorKind::Protocol,
             Self::Stranger { kind, .. } => *kind,

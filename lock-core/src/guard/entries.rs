@@ -49,7 +49,7 @@ impl Entries {
         self.0.load(Ordering::Acquire) & DOWNGRADING != 0
     }
 
-    /// The caller knows that the downgrade is done.
+    /// Ends a downgrade that the server has confirmed.
     pub(super) fn end_downgrade(&self) {
         self.replace(SHARED | DOWNGRADING | 1, SHARED | 1);
     }

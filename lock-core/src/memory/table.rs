@@ -213,7 +213,7 @@ impl MemoryTable {
     /// Forgets keys whose leases have expired, unless a waiter is queued: the waiter expires them.
     pub(super) fn sweep(&mut self, now: Moment) {
         self.locks.retain(|_, lock| {
-            lock.pass_over_gone();
+            lock.remove_gone();
             if lock.queue.is_empty() {
                 lock.expire(now);
             }
@@ -351,7 +351,7 @@ impl MemoryLock {
     fn serve(&mut self, now: Moment, last_token: &mut u64) -> Vec<GrantedClaim> {
         let mut granted = Vec::new();
         loop {
-            self.pass_over_gone();
+            self.remove_gone();
             let Self { holders, queue } = self;
             let next = queue.pop_front_if(|next| admits(holders, next.claim.mode));
             let Some(QueuedClaim { claim, waiter }) = next else {
@@ -364,8 +364,8 @@ impl MemoryLock {
         }
     }
 
-    /// Passes over waiters that are gone: the releases that take their claims back may have ended in an outage.
-    fn pass_over_gone(&mut self) {
+    /// Removes queued claims at the front whose waiters are gone. Their releases may have failed in an outage.
+    fn remove_gone(&mut self) {
         let is_gone = |next: &mut QueuedClaim| next.waiter.push.is_closed();
         while self.queue.pop_front_if(is_gone).is_some() {}
     }

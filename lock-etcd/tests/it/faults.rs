@@ -788,7 +788,7 @@ async fn an_address_without_a_listener_is_unavailable() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.message().starts_with(says), "{error}");
         assert!(!error.is_outcome_unknown(), "{error:?}");
-        // For people, and without the structs of the client.
+        // Without `Debug` output of the client.
         let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
         assert!(
             !causes.any(|cause| cause.to_string().contains("Error(")),

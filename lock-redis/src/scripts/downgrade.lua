@@ -21,9 +21,9 @@ end
 if as ~= 'x' or string.sub(value, 1, 33) ~= id .. '|' then
   return lost()
 end
--- hold() deletes LOCK before it creates it again, which may be refused: to a user without the right, and in a slot
--- that moves, where a key that does not exist is one of another server. Fails before that, by a key of the slot that
--- never exists: with XX nothing is written.
+-- hold() deletes LOCK and creates it again. The server may refuse the second step: the user lacks the right, or the
+-- slot is moving and a missing key belongs to another server. So this tries ZADD first, on a key of the same slot that
+-- never exists. XX makes it write nothing.
 local absent = NOTES .. '-'
 local added = redis.pcall('ZADD', absent, 'XX', 0, '')
 local why = type(added) == 'table' and added['err'] or ''

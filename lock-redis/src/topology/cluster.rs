@@ -32,14 +32,14 @@ impl Cluster {
         config: &RedisConfig,
         seeds: &[Endpoint],
         shared: Arc<ConnectionContext>,
-    ) -> Result<Self, RedisFailure> {
-        let map = Arc::new(Map::new(config, seeds, Arc::clone(&shared))?);
+    ) -> Self {
+        let map = Arc::new(Map::new(config, seeds, Arc::clone(&shared)));
         let pubsub = PubSub::new(Arc::clone(&map), Arc::clone(&shared));
-        Ok(Self {
+        Self {
             map,
             pubsub,
             shared,
-        })
+        }
     }
 
     fn owner(&self, slots: &Slots, slot: u16) -> Result<Arc<RedisNode>, RedisFailure> {

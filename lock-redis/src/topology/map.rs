@@ -41,14 +41,14 @@ impl Map {
         config: &RedisConfig,
         seeds: &[Endpoint],
         shared: Arc<ConnectionContext>,
-    ) -> Result<Self, RedisFailure> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             seeds: seeds.to_vec(),
             connectors: Connectors::new(config, &shared),
             slots: OnDemand::new(&shared, silent(&shared)),
             shared,
             known: Mutex::default(),
-        })
+        }
     }
 
     pub(super) async fn slots(

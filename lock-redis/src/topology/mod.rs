@@ -59,8 +59,11 @@ pub(crate) async fn connect(
     Ok(topology)
 }
 
-/// The servers of a configuration: the first call connects.
-/// Cancel safety: nothing was sent yet.
+/// Prepares the servers of a configuration, to which the first call connects. Reads the TLS files.
+///
+/// # Cancel safety
+///
+/// Sends nothing.
 pub(crate) async fn new(
     config: &RedisConfig,
     events: Arc<dyn ConnectionEvents>,
@@ -70,9 +73,9 @@ pub(crate) async fn new(
     Ok(match &config.servers {
         Servers::Standalone(endpoint) => Arc::new(Standalone::new(config, endpoint, shared)?),
         Servers::Sentinel { sentinels, master } => {
-            Arc::new(Sentinel::new(config, sentinels, master, shared)?)
+            Arc::new(Sentinel::new(config, sentinels, master, shared))
         }
-        Servers::Cluster(seeds) => Arc::new(Cluster::new(config, seeds, shared)?),
+        Servers::Cluster(seeds) => Arc::new(Cluster::new(config, seeds, shared)),
         Servers::Quorum(_) => {
             let message = "a quorum has a way to each of its nodes";
             return Err(RedisCause::Config(message.to_owned()).into());

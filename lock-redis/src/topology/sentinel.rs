@@ -63,7 +63,7 @@ impl Sentinel {
         sentinels: &[Endpoint],
         name: &str,
         shared: Arc<ConnectionContext>,
-    ) -> Result<Self, RedisFailure> {
+    ) -> Self {
         let connectors = Connectors::new(config, &shared);
         let (followers, end) = watch::channel(());
         let configured: HashSet<Endpoint> = sentinels.iter().cloned().collect();
@@ -85,10 +85,10 @@ impl Sentinel {
                 master.follow(sentinel);
             }
         }
-        Ok(Self {
+        Self {
             master,
             _followers: followers,
-        })
+        }
     }
 }
 
@@ -387,7 +387,6 @@ mod tests {
         let shared = ConnectionContext::new(&config, events, &engine);
         let sentinels = [Endpoint::tcp("127.0.0.1", 1)];
         let sentinel = Sentinel::new(&config, &sentinels, "main", Arc::new(shared));
-        let sentinel = sentinel.expect("nothing is connected yet");
         let client = ends.client.set(Arc::downgrade(&sentinel.master));
         client.expect("it is set once");
         (sentinel, ends)
@@ -484,7 +483,6 @@ mod tests {
         let endpoints: Vec<_> = ports.map(|port| Endpoint::tcp("127.0.0.1", port)).collect();
         let named = RedisSentinels::MASTER;
         let sentinel = Sentinel::new(&config, &endpoints, named, Arc::new(shared));
-        let sentinel = sentinel.expect("nothing is connected yet");
         sentinel.open().await.expect("it connects");
         let master = &sentinel.master;
         let at = |server: &RedisServer| Some(Endpoint::tcp("127.0.0.1", server.port()));

@@ -17,7 +17,7 @@ pub(super) async fn certificates(
     match tokio::time::timeout(within, reading).await {
         Ok(Ok(read)) => read,
         // The second if the runtime ends meanwhile.
-        Err(_) | Ok(Err(_)) => Err(RedisCause::FilesSilent { within }.into()),
+        Err(_) | Ok(Err(_)) => Err(RedisCause::TlsFilesTimedOut { within }.into()),
     }
 }
 

@@ -155,9 +155,9 @@ fn without_lease(locks: &dyn DistributedLock) -> CommandFailure {
         format!("a lock of this backend ({backend}) ends with the process that acquired it");
     let failure = CommandFailure::new(Exit::Config, message).with_hint(USE_RUN);
     match backend {
-        "mysql" | "postgres" => {
-            failure.with_hint("or use mode=lease in the URL; its locks do not exclude those of other modes")
-        }
+        "mysql" | "postgres" => failure.with_hint(
+            "or use mode=lease in the URL; its locks do not exclude those of other modes",
+        ),
         _ => failure,
     }
 }

@@ -96,7 +96,7 @@ fn more_keys_than_a_variable_holds_are_refused_before_any_is_locked() {
     };
     let _holder = place.holder(&"0".repeat(200));
     let ended = run(600).expect(64);
-    ended.says(&["600 keys are too many for one command: LOCK_HELD_KEYS would have "]);
+    ended.says(&["too many keys for one command: with 600 more, LOCK_HELD_KEYS would have "]);
     run(400).expect(75);
 }
 

@@ -88,7 +88,7 @@ fn a_disk_without_room_for_the_shared_memory_of_a_database_is_told() {
     let place = Place::new();
     place.expect(0, "--backend sqlite:locks.db run k -- true");
     // The process may end before the library has closed the file.
-    drop(std::fs::remove_file(place.file("locks.db-shm")));
+    drop(fs::remove_file(place.file("locks.db-shm")));
     let mut command = Command::new("bash");
     let run = format!("exec {LOCKCTL} --backend sqlite:locks.db run k -- true");
     command.args(["-c", &format!("ulimit -f 20; {run}")]);

@@ -13,7 +13,7 @@ use super::entries::Entries;
 use super::release::{ReleaseHook, release_once_dropped, release_timeout};
 use super::validity::{End, Validity, ValidityState};
 use crate::engine::{Engine, Moment, catch_panic, isolated};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventEmitter, EventKind};
 use crate::key::LockKey;
 use crate::lease::{Grant, Lease, LeaseControl, LeaseTiming, Liveness, Released, Slot, TICK};
@@ -40,8 +40,8 @@ pub(crate) struct HeldLease {
     /// When the lock ends although it is renewed.
     pub(super) max_until: Moment,
     pub(super) entries: Entries,
-    /// In nanoseconds. Until then the lock stays taken without a guard; zero until a guard has ended that a caller
-    /// had received.
+    /// In nanoseconds: until when the lock stays held after its last guard has left. Zero as long as no caller has
+    /// received a guard; `keep_for` extends it.
     kept_until: AtomicU64,
     /// Held during a downgrade; whether the server has confirmed one.
     downgrade: tokio::sync::Mutex<bool>,
@@ -341,6 +341,11 @@ impl HeldLease {
         };
         if *is_done {
             return Ok(());
+        }
+        if is_repeated && !self.entries.is_downgrading() {
+            // Refused meanwhile: the lock is exclusive again.
+            let message = "the downgrade that this one repeats was refused";
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let answer = self.lease.downgrade().await;
         match &answer {

@@ -105,7 +105,7 @@ async fn clients_that_have_set_up_one_session_of_a_pooler_exclude_each_other() {
         set(&pooler, SHARE).await;
         let guard = here.acquire(&request("k", wait)).await.unwrap();
         let error = there.acquire(&request("k", wait)).await.unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
         assert!(error.message().contains("mode=lease"), "{error}");
         let released = guard.release().await.unwrap();
         assert_eq!(released, Released::Clean, "its session was set up again");
