@@ -18,7 +18,8 @@ pub(crate) enum Exit {
     Denied,
     /// 70: a bug, or an unexpected answer.
     Internal,
-    /// 79 or `--lost-exit-code`: the lock was lost: before the command began, or while it ran, and it was stopped or had ended.
+    /// 79 or `--lost-exit-code`: the lock was lost before the command began, or while it ran, and it was stopped or
+    /// had ended.
     Lost,
     /// 75 or `-E`: the lock is held, and the wait has timed out.
     NotAcquired,

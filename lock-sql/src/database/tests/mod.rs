@@ -3,7 +3,7 @@
 mod adopt;
 mod doubt;
 mod locked;
-mod pooler;
+pub(crate) mod pooler;
 mod rows;
 mod sharing;
 mod tokens;

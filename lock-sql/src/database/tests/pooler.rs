@@ -10,6 +10,27 @@ use super::{ALONE, Client, key};
 use crate::store::LeaseStore as _;
 use crate::wire::SqlValue;
 
+/// A pooler that gives each client a session of its own, and the URL of a database behind it.
+pub(crate) fn pooled(url: &str) -> (PgBouncer, String) {
+    let pooler = PgBouncer::before_shared(&PostgresServer::shared(), PoolMode::Session);
+    let (_, database) = url.rsplit_once('/').expect("a database");
+    let port = pooler.port();
+    let url = format!("postgres://test:test@127.0.0.1:{port}/{database}");
+    (pooler, url)
+}
+
+/// Changes a setting of a pooler.
+pub(crate) async fn set(pooler: &PgBouncer, setting: &'static str) {
+    let options: PgConnectOptions = pooler.admin_url().parse().expect("a URL");
+    let admin = options.extra_float_digits(None).connect().await;
+    let mut admin = admin.expect("it has a console");
+    let done = sqlx::raw_sql(setting).execute(&mut admin).await;
+    done.expect("it obeys");
+}
+
+/// Its clients share the sessions of the server from their next transaction on.
+pub(crate) const SHARE: &str = "SET pool_mode = 'transaction'";
+
 #[tokio::test]
 async fn leases_behind_a_pooler_are_renewed_with_any_output_format_of_bytes() {
     let server = PostgresServer::shared();
@@ -54,14 +75,8 @@ async fn leases_behind_a_pooler_are_renewed_with_any_output_format_of_bytes() {
 /// another table.
 #[tokio::test]
 async fn a_lease_behind_a_pooler_that_shares_sessions_is_one_of_its_own_table() {
-    let server = PostgresServer::shared();
-    let direct = server.database();
-    let (_, database) = direct.rsplit_once('/').expect("a database");
-    let pooler = PgBouncer::before_shared(&server, PoolMode::Session);
-    let url = format!(
-        "postgres://test:test@127.0.0.1:{}/{database}",
-        pooler.port()
-    );
+    let direct = PostgresServer::shared().database();
+    let (pooler, url) = pooled(&direct);
     let here = Client::open(&url, "&notify=off&table=others").await;
     let there = Client::open(&url, "&notify=off").await;
     for client in [&here, &there] {
@@ -70,12 +85,7 @@ async fn a_lease_behind_a_pooler_that_shares_sessions_is_one_of_its_own_table() 
     }
     let other = Client::open(&direct, "&notify=off").await;
     assert!(other.take("k", 9, ALONE).await.is_some());
-    let options: PgConnectOptions = pooler.admin_url().parse().expect("a URL");
-    let admin = options.extra_float_digits(None).connect().await;
-    sqlx::raw_sql("SET pool_mode = 'transaction'")
-        .execute(&mut admin.expect("it has a console"))
-        .await
-        .expect("it obeys");
+    set(&pooler, SHARE).await;
     for n in 0..10 {
         // The pooler gives out the session that was used last.
         assert!(

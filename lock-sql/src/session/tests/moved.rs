@@ -1,32 +1,10 @@
 //! Sessions behind a pooler that gives their statements to sessions of others.
 
-use lock_testkit::servers::{PgBouncer, PoolMode};
-use sqlx::ConnectOptions as _;
-use sqlx::postgres::PgConnectOptions;
-
 use super::*;
-
-/// A pooler that gives each client a session of its own, and the URL of a database behind it.
-fn pooled(url: &str) -> (PgBouncer, String) {
-    let pooler = PgBouncer::before_shared(&PostgresServer::shared(), PoolMode::Session);
-    let (_, database) = url.rsplit_once('/').unwrap();
-    let port = pooler.port();
-    let url = format!("postgres://test:test@127.0.0.1:{port}/{database}");
-    (pooler, url)
-}
-
-/// Changes a setting of a pooler.
-async fn set(pooler: &PgBouncer, setting: &'static str) {
-    let options: PgConnectOptions = pooler.admin_url().parse().unwrap();
-    let mut admin = options.extra_float_digits(None).connect().await.unwrap();
-    sqlx::raw_sql(setting).execute(&mut admin).await.unwrap();
-}
+use crate::database::tests::pooler::{SHARE, pooled, set};
 
 /// The server has one session for all clients of the pooler.
 const ONE_SESSION: &str = "SET default_pool_size = 1";
-
-/// Its clients share the sessions of the server from their next transaction on.
-const SHARE: &str = "SET pool_mode = 'transaction'";
 
 /// Moves a session as a pooler does that nobody has declared, to a session of the server that has the lock for another
 /// client.
@@ -36,6 +14,17 @@ async fn move_to_holder(actor: &mut Actor, here: &SqlSessions, key: &LockKey) {
     let taken = holder.run(&taken, here.context.args(key).values()).await;
     assert_eq!(taken.unwrap().int(0), Some(1), "it is free");
     actor.connection = Some(holder);
+}
+
+/// A session that was moved so while it has the lock of the id, its client, and another one.
+async fn moved_holder() -> (Actor, LeaseId, [SqlSessions; 2]) {
+    let url = format!("{}?mode=advisory", PostgresServer::shared().database());
+    let (here, other) = (open(&url).await, open(&url).await);
+    let id = LeaseId::from_bytes([1; 16]);
+    let mut actor = session_with(id, None, &here).await;
+    let key = actor.held[&id].key.clone();
+    move_to_holder(&mut actor, &here, &key).await;
+    (actor, id, [here, other])
 }
 
 #[tokio::test]
@@ -63,12 +52,8 @@ async fn a_request_that_a_pooler_has_moved_frees_no_lock_of_others() {
 
 #[tokio::test]
 async fn a_release_that_a_pooler_has_moved_frees_no_lock_of_others() {
-    let url = format!("{}?mode=advisory", PostgresServer::shared().database());
-    let (here, other) = (open(&url).await, open(&url).await);
-    let id = LeaseId::from_bytes([1; 16]);
-    let mut actor = session_with(id, None, &here).await;
+    let (mut actor, id, [_here, other]) = moved_holder().await;
     let key = actor.held[&id].key.clone();
-    move_to_holder(&mut actor, &here, &key).await;
     // As after a wait that was cancelled.
     assert!(!actor.undo(&key, false).await, "nothing is undone there");
     assert!(actor.is_over, "the session goes on");
@@ -80,12 +65,7 @@ async fn a_release_that_a_pooler_has_moved_frees_no_lock_of_others() {
 
 #[tokio::test]
 async fn a_downgrade_that_a_pooler_has_moved_changes_no_lock_of_others() {
-    let url = format!("{}?mode=advisory", PostgresServer::shared().database());
-    let (here, other) = (open(&url).await, open(&url).await);
-    let id = LeaseId::from_bytes([1; 16]);
-    let mut actor = session_with(id, None, &here).await;
-    let key = actor.held[&id].key.clone();
-    move_to_holder(&mut actor, &here, &key).await;
+    let (mut actor, id, [_here, other]) = moved_holder().await;
     let failure = actor.downgrade(id).await.unwrap_err();
     assert!(failure.ends_session(), "{}", failure.cause);
     assert!(actor.is_over, "the session goes on");
