@@ -111,6 +111,13 @@ impl Actor {
                     missing += 1;
                     continue;
                 }
+                // Another client has this session now, and what was prepared in it is gone.
+                Err(failure)
+                    if failure.class() == Some(ErrorClass::Unprepared)
+                        && self.context.mode == SqlMode::Advisory =>
+                {
+                    return Err(SqlCause::Config(SHARES_SESSIONS.to_owned()).into());
+                }
                 Err(failure) => return Err(failure),
             };
             match self.read(sent, &answer)? {

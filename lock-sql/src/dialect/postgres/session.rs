@@ -2,9 +2,8 @@
 //!
 //! An attempt for an advisory lock is one prepared statement, and so is a release without a record.
 //! Other statements are sent as text, several in one message. Outside of `BEGIN` and `COMMIT` a message
-//! is one transaction, and each of its statements sees what was committed when it begins. The usual
-//! statements for row locks are prepared when the session begins, because planning costs the server more
-//! than execution.
+//! is one transaction, and each of its statements sees what was committed when it begins. The usual ones
+//! among them are prepared when the session begins, because planning costs the server more than execution.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,21 +26,28 @@ struct PreparedStatements {
 }
 
 impl PreparedStatements {
-    /// Prepares a statement whose argument is the key of the rows, or that has none; returns how to run
-    /// it. Its name has the id of the session: an undeclared pooler may lead to a session that another client has set
-    /// up, where the same name would be a statement for another table. Behind a declared one, returns the statement
-    /// as text.
+    /// Prepares a statement; returns how to run it. Its name has the id of the session: an undeclared pooler may
+    /// lead to a session that another client has set up, where the same name would be a statement for another table.
+    /// Behind a declared one, returns the statement as text.
     fn add(&mut self, name: &str, statement: &str) -> String {
         if self.is_pooled {
             return statement.to_owned();
         }
-        let body = statement.replace("{1}", "$1");
+        let (mut body, mut types, mut values) = (statement.to_owned(), Vec::new(), Vec::new());
+        for (argument, kind) in ARGUMENTS {
+            if body.contains(argument) {
+                types.push(kind);
+                values.push(argument);
+                body = body.replace(argument, &format!("${}", types.len()));
+            }
+        }
         debug_assert!(!body.contains('{'), "another argument: {body}");
         // Empty parentheses are a syntax error.
-        let (types, values) = match body == statement {
-            true => ("", ""),
-            false => (" (bytea)", " ({1})"),
+        let list = |of: &[&str]| match of {
+            [] => String::new(),
+            _ => format!(" ({})", of.join(", ")),
         };
+        let (types, values) = (list(&types), list(&values));
         let name = format!("polylock_{name}_{{=2}}");
         self.setup = format!("{}PREPARE {name}{types} AS {body}; ", self.setup);
         format!("EXECUTE {name}{values}")
@@ -182,6 +188,15 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
     }
 }
 
+/// The arguments of statements that a session prepares, and their types.
+const ARGUMENTS: [(&str, &str); 5] = [
+    ("{1}", "bytea"),
+    ("{2}", "bytea"),
+    ("{3}", "bigint"),
+    ("{4}", "bigint"),
+    ("{6}", "bigint"),
+];
+
 /// How long a claim lasts, in microseconds.
 const CLAIM: u32 = 2_000_000;
 
@@ -198,21 +213,24 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
         format!(
             "SELECT CASE WHEN {IS_ELSEWHERE} THEN {}::bigint
                  WHEN {attempt} THEN {}::bigint
-                 WHEN {LAZY} IS NULL THEN 0 ELSE {token} END,
+                 ELSE {token} END,
                  {elapsed}, pg_backend_pid()::bigint, 0::bigint",
             got::ELSEWHERE,
             got::NOT
         )
     };
     let tries = ["", "_shared"].map(|suffix| {
-        let attempt = format!("NOT pg_try_advisory_lock{suffix}({{3}})");
+        let attempt = format!("NOT pg_try_advisory_lock{suffix}({{3}}) OR {LAZY} IS NULL");
         Sql::prepared(lock(&attempt, "0::bigint"))
     });
-    // As text it is sent in one write: a cancellation between two would miss the second one.
+    // What is done before the wait delays nobody. It is sent in one write: a cancellation between two would miss the
+    // second one.
+    let mut prepared = PreparedStatements::default();
     let waits = ["", "_shared"].map(|suffix| {
         let limit = "set_config('lock_timeout', ({4}::bigint)::text, true) IS NULL";
-        let attempt = format!("{limit} OR pg_advisory_lock{suffix}({{3}}) IS NULL");
-        Sql::new(lock(&attempt, ELAPSED))
+        let lock_it = format!("pg_advisory_lock{suffix}({{3}}) IS NULL");
+        let attempt = format!("{limit} OR {LAZY} IS NULL OR {lock_it}");
+        Sql::new(prepared.add(&format!("wait{suffix}"), &lock(&attempt, ELAPSED)))
     });
     // The session of another client may have the lock.
     let unlocks = ["", "_shared"].map(|suffix| {
@@ -226,7 +244,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
     SessionStatements {
         try_take: tries,
         wait_take: waits,
-        setup: PreparedStatements::default().into_setup(table, MARK, IS_MARKED),
+        setup: prepared.into_setup(table, MARK, IS_MARKED),
         release: unlocks,
         clear_record: Some([
             clear(forget_holder(table, 4)),

@@ -29,25 +29,28 @@ async fn moved_holder() -> (Actor, LeaseId, [SqlSessions; 2]) {
 
 #[tokio::test]
 async fn a_request_that_a_pooler_has_moved_frees_no_lock_of_others() {
-    let url = format!("{}?mode=advisory", PostgresServer::shared().database());
-    let (here, other) = (open(&url).await, open(&url).await);
-    let mut actor = actor::connect(&here.pool).await.unwrap();
-    let guard = here.acquire(&request("held", Wait::Never)).await.unwrap();
-    let session = here.pool.sessions().pop().unwrap();
-    for (id, control) in session.end() {
-        actor.handle.attach(id, &control);
+    for wait in [None, Some(Duration::from_secs(1))] {
+        let url = format!("{}?mode=advisory", PostgresServer::shared().database());
+        let (here, other) = (open(&url).await, open(&url).await);
+        let mut actor = actor::connect(&here.pool).await.unwrap();
+        let guard = here.acquire(&request("held", Wait::Never)).await.unwrap();
+        let session = here.pool.sessions().pop().unwrap();
+        for (id, control) in session.end() {
+            actor.handle.attach(id, &control);
+        }
+        move_to_holder(&mut actor, &here, request("k", Wait::Never).key()).await;
+        let until = wait.map(|wait| Instant::now() + wait);
+        let refused = take(&mut actor, &here, Wait::Never, until).await;
+        let failure = refused.err().expect("it is not granted");
+        assert!(
+            matches!(failure.cause, SqlCause::Config(_)),
+            "{}",
+            failure.cause
+        );
+        let error = other.acquire(&request("k", Wait::Never)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Contended, "two holders: {error}");
+        assert!(!guard.is_held(), "its holder is to learn that at once");
     }
-    move_to_holder(&mut actor, &here, request("k", Wait::Never).key()).await;
-    let refused = take(&mut actor, &here, Wait::Never, None).await;
-    let failure = refused.err().expect("it is not granted");
-    assert!(
-        matches!(failure.cause, SqlCause::Config(_)),
-        "{}",
-        failure.cause
-    );
-    let error = other.acquire(&request("k", Wait::Never)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Contended, "two holders: {error}");
-    assert!(!guard.is_held(), "its holder is to learn that at once");
 }
 
 #[tokio::test]
