@@ -132,7 +132,7 @@ pub(crate) fn forget_holder(table: &str, kind: u8) -> String {
 
 /// The result codes of an acquisition.
 pub(crate) mod got {
-    /// In a row of its own: the row of the key is locked.
+    /// In the last column: the row of the key is locked.
     pub(crate) const TAKEN: i64 = 7_205_759;
     /// In place of a token: another session holds the lock.
     pub(crate) const NOT: i64 = 0;

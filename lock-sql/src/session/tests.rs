@@ -697,6 +697,24 @@ async fn many_free_locks_share_half_of_the_connections() {
     assert!(longest.iter().all(|it| *it < most), "after {longest:?}");
 }
 
+/// While a waiter waits, its predecessor reserves tokens for hand-overs.
+#[tokio::test]
+async fn a_waiter_draws_its_token_after_the_lock_was_free() {
+    for url in urls(&["mode=row", "mode=advisory"]) {
+        let (here, there) = (open(&url).await, open(&url).await);
+        let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
+        let waiter = request("k", Wait::AtMost(Duration::from_secs(20)));
+        let (next, drawn) = tokio::join!(there.acquire(&waiter), async {
+            let (database, _) = url.split_once('?').expect("it has a mode");
+            until_blocked(database).await;
+            let other = here.acquire(&request("other", Wait::Never)).await.unwrap();
+            guard.release().await.unwrap();
+            other.fencing_token()
+        });
+        assert!(next.unwrap().fencing_token() > drawn, "{url}");
+    }
+}
+
 /// MySQL has no sequences: what it counts by is as good, and MariaDB has it as well.
 #[tokio::test]
 async fn rows_that_are_rolled_back_count_tokens() {

@@ -39,23 +39,29 @@ pub(crate) fn row(table: &str, sessions: &str, flavor: Flavor) -> SessionStateme
         ),
     };
     let token = format!("CAST(IF({here}, {token}, {}) AS SIGNED)", got::ELSEWHERE);
-    let take = |strength: &str, waits: bool| {
-        let (set, suffix, elapsed) = if waits {
-            let wait = format!("LEAST(GREATEST(CEIL({{4}} / 1000), 1), {MAX_TIMEOUT_SECONDS})");
-            // Some servers accept no expression in a setting; all accept a variable.
-            let set = format!(
-                "{BEGIN_CLOCK}; SET @polylock_wait = CAST({wait} AS SIGNED);
-                 SET SESSION innodb_lock_wait_timeout = @polylock_wait;"
-            );
-            (set, "", ELAPSED)
-        } else {
-            (String::new(), " NOWAIT", "0")
-        };
-        Sql::new(format!(
-            "{set} START TRANSACTION;
-             SELECT {} FROM {table} WHERE kind = 2 AND lock_key = {{1}} AND slot = 0 {strength}{suffix};
-             {draw} SELECT {token}, {elapsed}, CAST(CONNECTION_ID() AS SIGNED), 0",
+    let begin = |strength: &str, elapsed: &str| {
+        let row = format!("FROM {table} WHERE kind = 2 AND lock_key = {{1}} AND slot = 0");
+        let (taken, grant) = (
             got::TAKEN,
+            format!("{token}, {elapsed}, CAST(CONNECTION_ID() AS SIGNED), 0"),
+        );
+        match flavor {
+            Flavor::MariaDb => {
+                format!("START TRANSACTION; SELECT {grant}, {taken} {row} {strength}")
+            }
+            Flavor::MySql => {
+                format!("START TRANSACTION; SELECT {taken} {row} {strength}; {draw} SELECT {grant}")
+            }
+        }
+    };
+    let try_take = |strength: &str| Sql::new(begin(&format!("{strength} NOWAIT"), "0"));
+    let wait_take = |strength: &str| {
+        let wait = format!("LEAST(GREATEST(CEIL({{4}} / 1000), 1), {MAX_TIMEOUT_SECONDS})");
+        // Some servers accept no expression in a setting; all accept a variable.
+        Sql::new(format!(
+            "{BEGIN_CLOCK}; SET @polylock_wait = CAST({wait} AS SIGNED);
+             SET SESSION innodb_lock_wait_timeout = @polylock_wait; {}",
+            begin(strength, ELAPSED)
         ))
     };
     let plain = || Sql::new("ROLLBACK");
@@ -70,8 +76,8 @@ pub(crate) fn row(table: &str, sessions: &str, flavor: Flavor) -> SessionStateme
          ON DUPLICATE KEY UPDATE {table}.version = {table}.version"
     );
     SessionStatements {
-        try_take: [take("FOR UPDATE", false), take(share, false)],
-        wait_take: [take("FOR UPDATE", true), take(share, true)],
+        try_take: [try_take("FOR UPDATE"), try_take(share)],
+        wait_take: [wait_take("FOR UPDATE"), wait_take(share)],
         release: [plain(), plain()],
         release_recorded: [
             forget(&forget_holder(table, 3)),
