@@ -300,12 +300,14 @@ async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> (Result<Released>, &'stati
         });
         return (Ok(Released::Clean), "expiring");
     }
-    // A renewal in flight is for another ttl, and may arrive after this one.
+    // A renewal in flight is for another ttl, and may arrive after this one: however late the reply is, only one
+    // that is sent after `settled` counts.
     let settled = hold.settled();
+    let sent = hold.engine.now();
     let answer = final_renewal(hold).await;
-    if answer.is_err() || hold.engine.now() < settled {
-        let release_until_confirmed = retry_final_renewal(Arc::clone(hold), settled);
-        hold.engine.spawn(release_until_confirmed);
+    if answer.is_err() || sent < settled {
+        hold.engine
+            .spawn(retry_final_renewal(Arc::clone(hold), settled));
     }
     match answer {
         Ok(LeaseState::Held) => (Ok(Released::Clean), "expiring"),

@@ -44,6 +44,8 @@ pub(crate) struct State {
     pub(crate) adopts: bool,
     /// How long each call takes before it arrives.
     pub(crate) delay: Duration,
+    /// How long the answers to a renewal take.
+    pub(crate) answer_delay: Duration,
     /// How long a lease lasts until its first renewal, if that is not its ttl.
     pub(crate) first: Option<Duration>,
     /// What a lease reports as soon as it is attached.
@@ -334,18 +336,25 @@ impl Renewer for Server {
             std::future::pending::<()>().await;
         }
         let now = self.engine.now();
-        let mut state = self.state();
-        let renew = |request: &RenewalRequest| {
-            if state.max_granted.is_some_and(|max| request.ttl > max) {
-                return Err(Error::new(
-                    ErrorKind::Unavailable,
-                    "no room for a longer lease",
-                ));
-            }
-            Ok(state.renew(request, now))
+        let (answers, delay) = {
+            let mut state = self.state();
+            let renew = |request: &RenewalRequest| {
+                if state.max_granted.is_some_and(|max| request.ttl > max) {
+                    return Err(Error::new(
+                        ErrorKind::Unavailable,
+                        "no room for a longer lease",
+                    ));
+                }
+                Ok(state.renew(request, now))
+            };
+            let answers = due.iter().map(renew).collect();
+            let answers = if state.laconic { Vec::new() } else { answers };
+            (answers, state.answer_delay)
         };
-        let answers = due.iter().map(renew).collect();
-        if state.laconic { Vec::new() } else { answers }
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        answers
     }
 
     fn max_ttl(&self) -> Duration {

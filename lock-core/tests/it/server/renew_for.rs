@@ -249,6 +249,27 @@ async fn a_scheduled_renewal_that_is_late_does_not_outlast_the_min_hold() {
     }
 }
 
+/// A renewal of this ttl may take 2 s: that of the release has its answer after the other one is over.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_late_does_not_outlast_a_min_hold_whose_answer_is_late() {
+    let locks = Fake::new();
+    let request = locks.request("k").ttl(secs(60)).min_hold(secs(25));
+    let guard = request.acquire().await.expect("it is free");
+    locks.state().held_back = Some(Vec::new());
+    tokio::time::sleep(millis(20_100)).await;
+    let late = locks.state().held_back.take().unwrap_or_default();
+    assert_eq!(late.len(), 1, "it is on its way");
+    locks.state().answer_delay = millis(1_950);
+    let released = tokio::spawn(guard.release());
+    tokio::time::sleep(secs(1)).await;
+    locks.let_arrive(&late);
+    released.await.unwrap().expect("it is held");
+    tokio::time::sleep(millis(2_500)).await;
+    assert!(locks.is_taken());
+    tokio::time::sleep(secs(2)).await;
+    assert!(!locks.is_taken());
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_renewal_is_sent_after_the_release() {
     // A renewal of this ttl may take 2 s.
