@@ -13,6 +13,7 @@ mod queue;
 mod runtime_timer;
 mod spawn;
 mod time_budget;
+mod token_block;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -46,6 +47,7 @@ pub use self::mutant::is_mutant;
 pub use self::queue::{Blocker, QueuePosition, Queued, queue_holders, queue_position};
 pub use self::spawn::{OnRuntime, Spawn, Task};
 pub use self::time_budget::{MIN_ATTEMPT, TimeBudget};
+pub use self::token_block::TokenBlock;
 pub use crate::lease::{renewal_interval, renewal_timeout};
 
 /// Time, randomness, the renewal scheduler and background work, for one backend. For implementors.
