@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use polylock_core::engine::LeaseId;
+use polylock_core::engine::{LeaseId, TokenBlock};
 use polylock_core::{
     FencingToken, Lease, LeaseControl, LeaseState, Liveness, Mode, Released, RenewalRequest,
     Renewer, Result,
@@ -16,7 +16,6 @@ use crate::lock::RedisClient;
 use crate::reply::QueueTicket;
 use crate::script::{BLOCK, RELEASE};
 use crate::server::{Acquisition, ReleaseReply};
-use crate::tokens::RedisTokens;
 use crate::topology::Unanswered;
 
 /// One acquisition on one server.
@@ -24,7 +23,7 @@ pub(crate) struct RedisLease {
     client: Arc<RedisClient>,
     pub(crate) id: LeaseId,
     pub(crate) claim: Acquisition,
-    tokens: RedisTokens,
+    tokens: TokenBlock,
     /// How many tokens the next draw for hand-overs reserves.
     block: AtomicU64,
     attached: AtomicBool,
@@ -42,7 +41,7 @@ impl RedisLease {
             client: Arc::clone(client),
             id,
             claim,
-            tokens: RedisTokens::default(),
+            tokens: TokenBlock::default(),
             block: AtomicU64::new(BLOCK),
             attached: AtomicBool::new(false),
             has_copies: AtomicBool::new(false),
@@ -95,7 +94,7 @@ impl RedisLease {
 
     /// Keeps the token that was granted.
     pub(crate) fn granted(&self, token: u64) -> FencingToken {
-        self.tokens.keep(token, 1)
+        self.tokens.begin(token, token)
     }
 
     /// Releases again behind a request without a reply, which the first release may have overtaken on
@@ -150,7 +149,7 @@ impl Lease for RedisLease {
         let first = server.reserve(&self.claim.keys, self.id, count).await?;
         self.block
             .store((2 * count).min(MAX_BLOCK), Ordering::Relaxed);
-        Ok(first.map(|first| self.tokens.keep(first, count)))
+        Ok(first.map(|first| self.tokens.begin(first, first + count - 1)))
     }
 
     async fn downgrade(&self) -> Result<()> {

@@ -29,7 +29,6 @@ mod script;
 mod script_tests;
 mod server;
 mod stranger;
-mod tokens;
 mod topology;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use polylock_core::engine::LeaseId;
+use polylock_core::engine::{LeaseId, TokenBlock};
 use polylock_core::{
     Error, FencingToken, Lease, LeaseControl, LeaseState, Liveness, LostReason, Mode, Released,
     Renewer, Result,
@@ -16,7 +16,6 @@ use crate::error::RedisFailure;
 use crate::keys::RedisKeys;
 use crate::locked;
 use crate::server::RedisHolder;
-use crate::tokens::RedisTokens;
 
 /// One acquisition on several masters, which may become a lease.
 #[derive(Debug)]
@@ -29,7 +28,7 @@ pub(super) struct QuorumAcquisition {
     pub(super) ttl: Duration,
     /// The name under which a waiting writer keeps new readers out.
     pub(super) waiter: Option<LeaseId>,
-    pub(super) tokens: RedisTokens,
+    pub(super) tokens: TokenBlock,
     pub(super) states: NodeStates,
 }
 
@@ -49,7 +48,7 @@ impl QuorumAcquisition {
             mode: Mode::Exclusive,
             ttl: Duration::ZERO,
             waiter: None,
-            tokens: RedisTokens::default(),
+            tokens: TokenBlock::default(),
             states: NodeStates::new(quorum.len()),
         }
     }

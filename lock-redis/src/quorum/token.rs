@@ -8,7 +8,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
-use polylock_core::{Error, ErrorKind, FencingToken, Result};
+use polylock_core::{Error, ErrorKind, FencingToken, Mode, Result};
 use redis::Value;
 
 use super::lease::QuorumAcquisition;
@@ -16,8 +16,7 @@ use super::node::QuorumNode;
 use super::votes::majority;
 use crate::error::RedisFailure;
 use crate::reply;
-use crate::script::AGREE;
-use crate::tokens::count_of;
+use crate::script::{AGREE, BLOCK};
 
 /// The token that a client proposes to all nodes: the time of its clock, in microseconds.
 ///
@@ -90,7 +89,8 @@ impl QuorumAcquisition {
         for _ in 0..MAX_ROUNDS {
             let token = agreement.token;
             if agreement.is_reached() {
-                return Ok(Some(self.tokens.keep(token, count_of(self.mode))));
+                let last = last_of_block(token, self.mode);
+                return Ok(Some(self.tokens.begin(token, last)));
             }
             let mut answers = self.quorum.ask_some(
                 |node| agreement.is_behind(node),
@@ -122,13 +122,19 @@ impl QuorumAcquisition {
 /// Simultaneous readers may overtake each other this often.
 const MAX_ROUNDS: usize = 16;
 
+/// The last token that nodes reserve with this one: shared holders never hand over.
+fn last_of_block(token: u64, mode: Mode) -> u64 {
+    match mode {
+        Mode::Exclusive => token + BLOCK - 1,
+        _ => token,
+    }
+}
+
 impl QuorumNode {
     /// Records a token with the block behind it.
     async fn raise(&self, of: &QuorumAcquisition, token: u64) -> Result<Raised, RedisFailure> {
-        let (token, last) = (
-            token.to_string(),
-            (token + count_of(of.mode) - 1).to_string(),
-        );
+        let last = last_of_block(token, of.mode).to_string();
+        let token = token.to_string();
         let retention = self.retention.as_bytes();
         let args = [retention, of.holder.id(), token.as_bytes(), last.as_bytes()];
         let done = self.server.run(&AGREE, &of.keys, &args, None).await?;
