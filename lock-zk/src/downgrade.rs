@@ -61,7 +61,7 @@ impl ZooKeeperLease {
     async fn exchange(&self, delete: &str, create: &str) -> NodeExchange {
         let client = &self.session.client;
         let options = CreateMode::Ephemeral.with_acls(self.config.acls());
-        let token = format!("{TOKEN}{}", self.tokens.last());
+        let token = format!("{TOKEN}{}", self.tokens.current());
         let data = [&self.data, token.as_bytes()].concat();
         let mut is_done_perhaps = false;
         loop {

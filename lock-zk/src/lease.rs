@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use futures_util::join;
-use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::engine::{LeaseId, Moment, TokenBlock};
 use polylock_core::{
     AcquireRequest, Error, ErrorKind, FencingToken, Lease, LeaseControl, Liveness, LostReason,
     Mode, Released, Result,
@@ -16,7 +16,7 @@ use crate::config::{Compat, ZooKeeperConfig};
 use crate::error::{RETRY_BACKOFF, ZkFailure};
 use crate::recipe::directory::Directory;
 use crate::recipe::names::{ZkContender, stem};
-use crate::recipe::tokens::ZkTokens;
+use crate::recipe::tokens;
 use crate::session::ZkSession;
 
 /// One contender: an ephemeral node in the directory of its key.
@@ -32,7 +32,7 @@ pub(crate) struct ZooKeeperLease {
     /// Locked by a downgrade, and after it by the search for the node whose name it has left unknown.
     search: Arc<tokio::sync::Mutex<()>>,
     pub(crate) config: Arc<ZooKeeperConfig>,
-    pub(crate) tokens: ZkTokens,
+    pub(crate) tokens: TokenBlock,
     /// When the request was sent that showed the node first, in nanoseconds.
     seen: AtomicU64,
     /// A release has sent a request to delete the node, which had no reply, and has not reported yet that its
@@ -58,7 +58,7 @@ impl ZooKeeperLease {
             node: Mutex::new(KnownNode::Never),
             search: Arc::default(),
             config: Arc::clone(config),
-            tokens: ZkTokens::default(),
+            tokens: TokenBlock::default(),
             seen: AtomicU64::new(0),
             is_deleted_perhaps: AtomicBool::new(false),
             is_deleted_in_background: Arc::default(),
@@ -82,7 +82,7 @@ impl ZooKeeperLease {
 
     /// The token of a holder, proved by this transaction.
     pub(crate) fn drawn(&self, zxid: i64) -> Result<FencingToken, ZkFailure> {
-        let token = self.tokens.begin(zxid);
+        let token = tokens::begin(&self.tokens, zxid);
         token.ok_or_else(|| ZkFailure::Malformed(format!("transaction {zxid:#x} makes no token")))
     }
 
