@@ -1,12 +1,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use polylock_core::engine::LeaseId;
+use polylock_core::engine::{LeaseId, TokenBlock};
 use polylock_core::{
     Error, FencingToken, Lease, LeaseControl, LeaseState, Liveness, LockKey, Released, Result,
 };
 
-use crate::mutex::Mutex;
 use crate::store::LeaseStore;
 use crate::table::TokenRange;
 
@@ -18,7 +17,7 @@ pub(crate) struct TableLease {
     id: LeaseId,
     /// The database when it was asked for.
     epoch: u64,
-    tokens: Mutex<Option<TokenRange>>,
+    tokens: TokenBlock,
 }
 
 impl TableLease {
@@ -28,15 +27,13 @@ impl TableLease {
             key: key.clone(),
             id,
             epoch: store.local().held.epoch(),
-            tokens: Mutex::default(),
+            tokens: TokenBlock::default(),
         }
     }
 
     /// Keeps what was granted, and gives the token of the first holder.
     pub(crate) fn granted(&self, tokens: TokenRange) -> FencingToken {
-        let token = FencingToken::new(tokens.next);
-        *self.tokens.lock() = tokens.rest();
-        token
+        self.tokens.begin(tokens.next, tokens.last)
     }
 }
 
@@ -60,12 +57,11 @@ impl Lease for TableLease {
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
-        let reserved = *self.tokens.lock();
-        let tokens = match reserved {
-            Some(tokens) => Some(tokens),
-            None => self.store.reserve(&self.key, self.id).await?,
-        };
-        Ok(tokens.map(|tokens| self.granted(tokens)))
+        if let Some(token) = self.tokens.next() {
+            return Ok(Some(token));
+        }
+        let reserved = self.store.reserve(&self.key, self.id).await?;
+        Ok(reserved.map(|tokens| self.granted(tokens)))
     }
 
     async fn downgrade(&self) -> Result<()> {

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use polylock_core::engine::LeaseId;
+use polylock_core::engine::{LeaseId, TokenBlock};
 use polylock_core::{
     Error, ErrorKind, FencingToken, Lease, LeaseControl, Liveness, LockKey, LostReason, Released,
     Result,
@@ -14,7 +14,6 @@ use super::handle::{SessionCommand, SessionHold, SessionRelease};
 use super::loss_report::is_broken;
 use crate::error::SqlFailure;
 use crate::mutex::Mutex;
-use crate::table::TokenRange;
 
 /// A lock that lives with a session.
 pub(super) struct SessionLease {
@@ -23,15 +22,11 @@ pub(super) struct SessionLease {
     context: Arc<SessionContext>,
     can_downgrade: bool,
     /// None once its release is sent.
-    state: Mutex<Option<SessionLeaseState>>,
+    hold: Mutex<Option<SessionHold>>,
+    /// For the next holders.
+    tokens: TokenBlock,
     /// The release without a reply: one that is repeated waits for the reply to the first.
     releasing: tokio::sync::Mutex<Option<SessionRelease>>,
-}
-
-struct SessionLeaseState {
-    hold: SessionHold,
-    /// Tokens for the next holders.
-    tokens: Option<TokenRange>,
 }
 
 impl SessionLease {
@@ -46,17 +41,10 @@ impl SessionLease {
             key,
             context,
             can_downgrade,
-            state: Mutex::new(Some(SessionLeaseState { hold, tokens: None })),
+            hold: Mutex::new(Some(hold)),
+            tokens: TokenBlock::default(),
             releasing: tokio::sync::Mutex::default(),
         }
-    }
-
-    fn next_token(&self) -> Option<FencingToken> {
-        let mut state = self.state.lock();
-        let state = state.as_mut()?;
-        let tokens = state.tokens?;
-        state.tokens = tokens.rest();
-        Some(FencingToken::new(tokens.next))
     }
 
     async fn ask<T>(
@@ -65,9 +53,9 @@ impl SessionLease {
     ) -> Result<T> {
         let ended = || Error::lost(LostReason::SessionEnded);
         let answer = {
-            let state = self.state.lock();
-            let state = state.as_ref().ok_or_else(ended)?;
-            state.hold.session().send(command)
+            let hold = self.hold.lock();
+            let hold = hold.as_ref().ok_or_else(ended)?;
+            hold.session().send(command)
         };
         Ok(answer.await.map_err(|_| ended())??)
     }
@@ -80,21 +68,18 @@ impl Lease for SessionLease {
     }
 
     fn attach(&self, control: LeaseControl) {
-        if let Some(state) = self.state.lock().as_ref() {
-            state.hold.session().attach(self.id, &control);
+        if let Some(hold) = self.hold.lock().as_ref() {
+            hold.session().attach(self.id, &control);
         }
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
-        if let Some(token) = self.next_token() {
+        if let Some(token) = self.tokens.next() {
             return Ok(Some(token));
         }
         let id = self.id;
         let drawn = self.ask(|reply| SessionCommand::Draw { id, reply }).await?;
-        if let (Some(drawn), Some(state)) = (drawn, self.state.lock().as_mut()) {
-            state.tokens = drawn.rest();
-        }
-        Ok(drawn.map(|drawn| FencingToken::new(drawn.next)))
+        Ok(drawn.map(|drawn| self.tokens.begin(drawn.next, drawn.last)))
     }
 
     async fn downgrade(&self) -> Result<()> {
@@ -109,7 +94,7 @@ impl Lease for SessionLease {
 
     async fn release(&self) -> Result<Released> {
         let mut releasing = self.releasing.lock().await;
-        if let Some(SessionLeaseState { hold, .. }) = self.state.lock().take() {
+        if let Some(hold) = self.hold.lock().take() {
             hold.session().detach(self.id);
             *releasing = Some(hold.release());
         }
@@ -133,8 +118,8 @@ impl Lease for SessionLease {
 
 impl Drop for SessionLease {
     fn drop(&mut self) {
-        if let Some(state) = self.state.lock().as_ref() {
-            state.hold.session().detach(self.id);
+        if let Some(hold) = self.hold.lock().as_ref() {
+            hold.session().detach(self.id);
         }
     }
 }

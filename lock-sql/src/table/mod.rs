@@ -80,16 +80,6 @@ pub(crate) struct TokenRange {
     pub(crate) last: u64,
 }
 
-impl TokenRange {
-    /// What is left when the next one is used.
-    pub(crate) fn rest(self) -> Option<Self> {
-        (self.next < self.last).then(|| Self {
-            next: self.next + 1,
-            last: self.last,
-        })
-    }
-}
-
 /// What one transaction works on.
 pub(crate) struct LoadedLocks {
     pub(crate) ctx: ReadContext,
