@@ -1,5 +1,5 @@
-//! What every backend builds on: time, randomness, the renewal scheduler and background work, and positions
-//! in the queues of servers.
+//! What every backend builds on: time, randomness, the renewal scheduler and background work, the deadlines of
+//! waits, blocks of tokens, and positions in the queues of servers.
 
 mod background;
 mod before;
@@ -46,7 +46,7 @@ pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};
 pub use self::mutant::is_mutant;
 pub use self::queue::{Blocker, QueuePosition, Queued, queue_holders, queue_position};
 pub use self::spawn::{OnRuntime, Spawn, Task};
-pub use self::time_budget::{MIN_ATTEMPT, TimeBudget};
+pub use self::time_budget::{MIN_ATTEMPT, REPLY_GRACE, TimeBudget, WaitDeadline};
 pub use self::token_block::TokenBlock;
 pub use crate::lease::{renewal_interval, renewal_timeout};
 
