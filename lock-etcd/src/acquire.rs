@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use etcd_client::{Event, EventType, KeyValue, WatchFilterType, WatchOptions};
 use polylock_core::engine::{
-    Blocker, QueuePosition, TimeBudget, before, queue_position, renewal_interval,
+    Blocker, QueuePosition, REPLY_GRACE, TimeBudget, before, queue_position, renewal_interval,
 };
 use polylock_core::{AcquireRequest, Grant, LeaseState, Mode};
 use tokio::time::{Instant, sleep};
@@ -36,10 +36,7 @@ pub(crate) enum EtcdAttemptError {
     Refused,
 }
 
-/// How long after the end of a wait the reply to one more request may still arrive.
-const REPLY_GRACE: Duration = Duration::from_secs(1);
-
-/// The same for a renewal, which needs up to three replies, one after the other: to the opening of the stream,
+/// As [`REPLY_GRACE`], for a renewal, which needs up to three replies, one after the other: to the opening of the stream,
 /// to the keep-alive, and to the read.
 const RENEWAL_GRACE: Duration = Duration::from_secs(2);
 
@@ -173,7 +170,6 @@ impl EtcdAttempt<'_> {
         let now = Instant::now();
         let until = now + self.store.config.timeout;
         let deadline = self.budget.deadline();
-        let deadline = deadline.filter(|_| self.request.wait().waits());
         deadline.map_or(until, |end| until.min(end.clamp(now, until) + grace))
     }
 
