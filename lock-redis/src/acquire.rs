@@ -3,11 +3,11 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use polylock_core::engine::WaitDeadline;
 use polylock_core::{
     AcquireRequest, Error, ErrorKind, Grant, Lease, LockGuard, Mode, PendingRelease, Result, Ticket,
 };
 
-use crate::budget::RedisBudget;
 use crate::error::RedisFailure;
 use crate::keys::RedisKeys;
 use crate::lease::RedisLease;
@@ -28,7 +28,7 @@ pub(crate) enum RedisOutcome {
 
 impl RedisClient {
     pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<LockGuard> {
-        let budget = RedisBudget::of(request, self.longest);
+        let budget = WaitDeadline::of(request);
         loop {
             if let Some(guard) = self.attempt(request, budget).await? {
                 return Ok(guard);
@@ -66,7 +66,7 @@ impl RedisClient {
     async fn attempt(
         self: &Arc<Self>,
         request: &AcquireRequest,
-        budget: RedisBudget,
+        budget: WaitDeadline,
     ) -> Result<Option<LockGuard>> {
         let (pending, lease) = self.arm(request)?;
         let key = lease.claim.keys.name();
@@ -129,10 +129,14 @@ impl RedisClient {
     pub(crate) async fn refused(
         &self,
         lease: &RedisLease,
-        budget: RedisBudget,
+        budget: WaitDeadline,
         held: &Done,
     ) -> Error {
-        let within = budget.for_confirmation(self.server.timeout);
+        // A waiter asks for the confirmation after its deadline.
+        let within = match budget.waits() {
+            true => budget.with_grace().left(self.server.timeout),
+            false => self.server.timeout,
+        };
         match self.server.confirm_master(held, MAX_AGE, within).await {
             Ok(()) => budget.contended(),
             Err(mut failure) => {

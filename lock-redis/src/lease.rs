@@ -4,13 +4,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use polylock_core::engine::{LeaseId, TokenBlock};
+use polylock_core::engine::{LeaseId, TokenBlock, WaitDeadline};
 use polylock_core::{
     FencingToken, Lease, LeaseControl, LeaseState, Liveness, Mode, Released, RenewalRequest,
     Renewer, Result,
 };
 
-use crate::budget::RedisBudget;
 use crate::error::RedisFailure;
 use crate::lock::RedisClient;
 use crate::reply::QueueTicket;
@@ -53,10 +52,11 @@ impl RedisLease {
     /// Bounds a request by the deadline of the caller.
     pub(crate) async fn answered<T>(
         &self,
-        budget: RedisBudget,
+        budget: WaitDeadline,
         request: impl Future<Output = Result<T, RedisFailure>>,
     ) -> Option<Result<T, RedisFailure>> {
-        budget.bound(self.reckoned(request)).await
+        let longest = self.client.longest;
+        budget.bound(longest, self.reckoned(request)).await
     }
 
     /// Runs a request. Until its outcome is known, and if it is dropped, a release expects it to arrive

@@ -5,7 +5,6 @@
 mod acquire;
 mod admin;
 mod backend;
-mod budget;
 mod checks;
 mod config;
 mod contention;

@@ -5,12 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::engine::{Moment, before};
+use polylock_core::engine::{Moment, WaitDeadline, before};
 use polylock_core::{AcquireRequest, Error, ErrorKind, Grant, Mode, Result};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::acquire::RedisOutcome;
-use crate::budget::RedisBudget;
 use crate::error::{RedisFailure, Refusal};
 use crate::lease::RedisLease;
 use crate::lock::RedisClient;
@@ -26,7 +25,7 @@ use crate::topology::{Done, MAX_AGE};
 pub(crate) struct RedisWaiter {
     pub(crate) client: Arc<RedisClient>,
     pub(crate) request: AcquireRequest,
-    budget: RedisBudget,
+    budget: WaitDeadline,
     pub(crate) lease: Arc<RedisLease>,
     phase: QueuePhase,
     subscription: Subscription,
@@ -68,7 +67,7 @@ impl RedisWaiter {
     pub(crate) fn new(
         client: &Arc<RedisClient>,
         request: &AcquireRequest,
-        budget: RedisBudget,
+        budget: WaitDeadline,
         lease: &Arc<RedisLease>,
     ) -> Self {
         Self {
@@ -259,7 +258,7 @@ impl RedisWaiter {
     async fn subscribe(&mut self) -> Result<()> {
         let client = Arc::clone(&self.client);
         let channel = client.server.topology.channel();
-        match self.budget.bound(channel).await {
+        match self.budget.bound(client.longest, channel).await {
             Some(Ok(channel)) => self.listen(channel),
             Some(Err(failure)) => {
                 self.subscription = Subscription::Failed;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use polylock_core::engine::{MIN_ATTEMPT, Moment, before};
+use polylock_core::engine::{MIN_ATTEMPT, Moment, WaitDeadline, before};
 use polylock_core::{
     AcquireRequest, Error, ErrorKind, FencingToken, Grant, Lease, LockGuard, Mode, Result,
 };
@@ -16,7 +16,6 @@ use super::lease::{QuorumAcquisition, QuorumLease};
 use super::node::{NodeReplies, Quorum, QuorumNode, await_rest};
 use super::token::{Agreement, MAX_SKEW, proposal};
 use super::votes::{Decision, Vote, Votes};
-use crate::budget::RedisBudget;
 use crate::error::{RedisCause, RedisFailure};
 use crate::keys::{RedisKeys, TokenCounter};
 use crate::reply;
@@ -334,7 +333,7 @@ impl VoteRound {
 
 /// A request between two attempts.
 pub(super) struct QuorumBackoff {
-    budget: RedisBudget,
+    budget: WaitDeadline,
     /// The number of attempts that lost to other clients.
     attempts: u32,
     unreachable_since: Option<Moment>,
@@ -345,7 +344,7 @@ pub(super) struct QuorumBackoff {
 impl QuorumBackoff {
     pub(super) fn new(request: &AcquireRequest) -> Self {
         Self {
-            budget: RedisBudget::of(request, Duration::MAX),
+            budget: WaitDeadline::of(request),
             attempts: 0,
             unreachable_since: None,
             error: no_majority(),
@@ -374,7 +373,7 @@ impl QuorumBackoff {
             true => self.budget.with_grace(),
             false => self.budget,
         };
-        budget.bound(attempt).await
+        budget.bound(Duration::MAX, attempt).await
     }
 
     /// The error of an attempt that has no result by the deadline. What the nodes said before may be over.
