@@ -2,18 +2,16 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use polylock_core::engine::{MIN_ATTEMPT, before};
-use polylock_core::{AcquireRequest, Error, ErrorKind, Result, Wait};
+use polylock_core::engine::{REPLY_GRACE, WaitDeadline, before};
+use polylock_core::{AcquireRequest, Error, ErrorKind, Result};
 use tokio::time::Instant;
 
 use crate::error::SqlFailure;
 use crate::mutex::Mutex;
 
 /// The wait of one request: its deadline, and the last known state of the lock and the server.
-#[derive(Default)]
 pub(crate) struct SqlBudget {
-    wait: Wait,
-    deadline: Option<Instant>,
+    deadline: WaitDeadline,
     was_held: AtomicBool,
     /// Whether a request is in flight whose reply will say whether the lock is still held.
     is_unanswered: AtomicBool,
@@ -25,35 +23,30 @@ pub(crate) struct SqlBudget {
 
 impl SqlBudget {
     pub(crate) fn of(request: &AcquireRequest) -> Self {
-        let wait = request.wait();
         Self {
-            wait,
-            deadline: wait.deadline(),
-            ..Self::default()
+            deadline: WaitDeadline::of(request),
+            was_held: AtomicBool::default(),
+            is_unanswered: AtomicBool::default(),
+            is_full: AtomicBool::default(),
+            outage: Mutex::default(),
         }
     }
 
     /// Whether the request waits for another holder, and has time left.
     pub(crate) fn waits(&self) -> bool {
-        self.wait.waits()
-            && self
-                .deadline
-                .is_none_or(|deadline| Instant::now() < deadline)
+        self.deadline.waits() && !self.deadline.is_over()
     }
 
     /// The earlier one of this moment and of the deadline.
     pub(crate) fn at_most(&self, moment: Instant) -> Instant {
-        self.deadline
-            .map_or(moment, |deadline| deadline.min(moment))
+        let end = self.deadline.end();
+        end.map_or(moment, |end| end.min(moment))
     }
 
     /// The moment after which replies are ignored: `grace` after the end of the wait. A request that
     /// does not wait has no such limit here.
     pub(crate) fn limit(&self, grace: Duration) -> Option<Instant> {
-        // Even a short wait gets time for one attempt.
-        let least = Instant::now() + MIN_ATTEMPT;
-        let deadline = self.deadline.filter(|_| self.wait.waits());
-        deadline.map(|deadline| (deadline + grace).max(least))
+        self.deadline.of_attempt(grace)
     }
 
     /// The server says that another client holds the lock.
@@ -149,7 +142,7 @@ impl SqlBudget {
         }
         match self.was_held() {
             true if is_unanswered => silent(),
-            true => Error::contended(self.wait),
+            true => self.deadline.contended(),
             false => otherwise(),
         }
     }
@@ -164,9 +157,6 @@ pub(crate) fn silent() -> Error {
 /// Backoff of a waiter after an attempt that found the server unreachable.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long after the end of a wait a reply that is due may still arrive.
-const REPLY_GRACE: Duration = Duration::from_secs(1);
-
 /// A poll without a reply for this long marks the server as silent.
 const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -174,7 +164,7 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 mod tests {
     use std::future::pending;
 
-    use polylock_core::LockKey;
+    use polylock_core::{LockKey, Wait};
     use tokio::time::sleep;
 
     use super::*;
