@@ -11,6 +11,7 @@ use super::validity::{End, Validity, ValidityState};
 use crate::engine::Moment;
 use crate::lost_reason::LostReason;
 
+const GIVEN_UP: End = End::GivenUp(Moment::from_nanos(0));
 const LOST: End = End::Lost(LostReason::Stolen);
 
 fn at(n: u64) -> Moment {
@@ -99,7 +100,7 @@ fn a_reader_a_report_and_the_holder_agree_on_one_end() {
         let validity = Arc::new(Validity::until(at(10)));
         let reader = beside(&validity, |validity| look(validity, at(10)));
         let report = beside(&validity, |validity| validity.end(LOST).is_some());
-        let given_up = validity.end(End::GivenUp).is_some();
+        let given_up = validity.end(GIVEN_UP).is_some();
         let seen_here = validity.load();
         let ((seen_there, passed), lost) = (reader.join().unwrap(), report.join().unwrap());
         let won = [given_up, passed, lost].iter().filter(|won| **won).count();
@@ -115,7 +116,7 @@ fn giving_up_and_a_report_have_one_winner() {
         let validity = Arc::new(Validity::until(at(10)));
         let report = beside(&validity, |validity| validity.end(LOST));
         let scheduler = beside(&validity, |validity| validity.extend(at(5), at(20)));
-        let given_up = validity.end(End::GivenUp);
+        let given_up = validity.end(GIVEN_UP);
         let (lost, extended) = (report.join().unwrap(), scheduler.join().unwrap());
         let last = match validity.load() {
             ValidityState::Ended(end) => end,
@@ -124,7 +125,7 @@ fn giving_up_and_a_report_have_one_winner() {
         // The operation that ended it knows its deadline, with every confirmed extension.
         let until = Some(if extended { at(20) } else { at(10) });
         match last {
-            End::GivenUp => assert_eq!((given_up, lost), (until, None)),
+            End::GivenUp(_) => assert_eq!((given_up, lost), (until, None)),
             End::Lost(_) => assert_eq!((given_up, lost), (None, until)),
         }
     });
@@ -212,7 +213,7 @@ fn a_lock_is_not_given_up_while_a_guard_is_inside() {
     ::loom::model(|| {
         let lock = Arc::new((Entries::one(true), Validity::until(Moment::NEVER)));
         let leave = |(entries, validity): &(Entries, Validity)| {
-            usize::from(entries.leave() && validity.end(End::GivenUp).is_some())
+            usize::from(entries.leave() && validity.end(GIVEN_UP).is_some())
         };
         let inner = beside(&lock, move |lock| {
             if !(lock.1.is_held(at(1)) && lock.0.enter()) {

@@ -16,8 +16,8 @@ pub(crate) struct Validity(AtomicU64);
 /// How a lock stopped being held.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum End {
-    /// Given back, handed over or abandoned by its holder.
-    GivenUp,
+    /// Given up by its holder: by this moment it is released or handed over, if it is not abandoned.
+    GivenUp(Moment),
     /// Lost.
     Lost(LostReason),
 }
@@ -31,8 +31,11 @@ pub(crate) enum ValidityState {
     Ended(End),
 }
 
-/// Words below this are ends; no deadline lies within the first 64 ns after boot.
+/// Words below this are losses; no deadline lies within the first 64 ns after boot.
 const FIRST_DEADLINE: u64 = 64;
+
+/// Words from this on were given up, except that of [`Moment::NEVER`]; no machine runs for 292 years.
+const GIVEN_UP: u64 = 1 << 63;
 
 impl Validity {
     pub(crate) fn until(deadline: Moment) -> Self {
@@ -99,19 +102,23 @@ impl Validity {
 }
 
 fn word(deadline: Moment) -> u64 {
-    deadline.as_nanos().max(FIRST_DEADLINE)
+    match deadline.as_nanos() {
+        GIVEN_UP.. => u64::MAX,
+        nanos => nanos.max(FIRST_DEADLINE),
+    }
 }
 
 fn encode(end: End) -> u64 {
     match end {
-        End::GivenUp => 0,
+        End::GivenUp(until) => GIVEN_UP + until.as_nanos().min(GIVEN_UP - 2),
         End::Lost(reason) => reason.code(),
     }
 }
 
 fn decode(word: u64) -> ValidityState {
     match word {
-        0 => ValidityState::Ended(End::GivenUp),
+        u64::MAX => ValidityState::Held(Moment::NEVER),
+        GIVEN_UP.. => ValidityState::Ended(End::GivenUp(Moment::from_nanos(word - GIVEN_UP))),
         FIRST_DEADLINE.. => ValidityState::Held(Moment::from_nanos(word)),
         code => ValidityState::Ended(End::Lost(LostReason::from_code(code))),
     }
@@ -121,7 +128,7 @@ impl fmt::Display for ValidityState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held(_) => f.write_str("held"),
-            Self::Ended(End::GivenUp) => f.write_str("given up"),
+            Self::Ended(End::GivenUp(_)) => f.write_str("given up"),
             Self::Ended(End::Lost(reason)) => write!(f, "lost: {reason}"),
         }
     }
@@ -165,16 +172,32 @@ mod tests {
     #[test]
     fn only_the_first_end_counts() {
         let validity = Validity::until(Moment::NEVER);
-        assert_eq!(validity.end(End::GivenUp), Some(Moment::NEVER));
+        let given_up = End::GivenUp(at(0));
+        assert_eq!(validity.end(given_up), Some(Moment::NEVER));
         assert_eq!(validity.end(End::Lost(LostReason::Stolen)), None);
-        assert_eq!(validity.load(), ValidityState::Ended(End::GivenUp));
+        assert_eq!(validity.load(), ValidityState::Ended(given_up));
     }
 
     #[test]
-    fn every_reason_survives_its_code() {
+    fn every_state_survives_its_word() {
         for reason in LostReason::ALL {
             let lost = End::Lost(reason);
             assert_eq!(decode(encode(lost)), ValidityState::Ended(lost));
         }
+        for until in [Moment::from_nanos(0), at(0)] {
+            let given_up = End::GivenUp(until);
+            assert_eq!(decode(encode(given_up)), ValidityState::Ended(given_up));
+        }
+        let never = End::GivenUp(Moment::NEVER);
+        assert!(matches!(
+            decode(encode(never)),
+            ValidityState::Ended(End::GivenUp(_))
+        ));
+        for held in [Moment::from_nanos(FIRST_DEADLINE), at(0), Moment::NEVER] {
+            assert_eq!(decode(word(held)), ValidityState::Held(held));
+        }
+        // A deadline of centuries.
+        let late = Moment::from_nanos(GIVEN_UP + 7);
+        assert_eq!(decode(word(late)), ValidityState::Held(Moment::NEVER));
     }
 }

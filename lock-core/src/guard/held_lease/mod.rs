@@ -46,8 +46,6 @@ pub(crate) struct HeldLease {
     /// Held during a downgrade; whether the server has confirmed one.
     downgrade: tokio::sync::Mutex<bool>,
     validity: Validity,
-    /// In nanoseconds. A lock that was given up is released or handed over by then; zero if it was abandoned.
-    release_until: AtomicU64,
     ended: Notify,
     upkeep: Mutex<Upkeep>,
     slot: Slot,
@@ -170,7 +168,6 @@ impl HeldLease {
             kept_until: AtomicU64::new(0),
             downgrade: tokio::sync::Mutex::default(),
             validity: Validity::until(deadline),
-            release_until: AtomicU64::new(0),
             ended: Notify::new(),
             upkeep: Mutex::new(Upkeep {
                 renewal: request.renewal(),
@@ -217,7 +214,7 @@ impl HeldLease {
                     Some(ValidityState::Held(other)) => Some(until.min(other)),
                     // Its task is about to report that here.
                     Some(ValidityState::Ended(End::Lost(_))) => None,
-                    Some(ValidityState::Ended(End::GivenUp)) | None => Some(until),
+                    Some(ValidityState::Ended(End::GivenUp(_))) | None => Some(until),
                 }
             }
             ValidityState::Ended(_) => None,
@@ -268,10 +265,7 @@ impl HeldLease {
         match self.validity.load() {
             ValidityState::Held(_) => false,
             ValidityState::Ended(End::Lost(_)) => true,
-            ValidityState::Ended(End::GivenUp) => {
-                let until = Moment::from_nanos(self.release_until.load(Ordering::Relaxed));
-                self.engine.now() >= until
-            }
+            ValidityState::Ended(End::GivenUp(until)) => self.engine.now() >= until,
         }
     }
 
@@ -419,22 +413,19 @@ impl HeldLease {
     /// The holder gives the lock up, to be released or handed over: renewal stops here, before anything is sent.
     pub(crate) fn give_up(&self) -> Result<GivenUp, LostReason> {
         let at = self.engine.now();
-        let until = at + release_timeout(self.timing.ttl());
-        // Before the end: a thread that sees that sees this.
-        self.release_until
-            .store(until.as_nanos(), Ordering::Relaxed);
-        self.give_up_at(at)
+        self.give_up_at(at, at + release_timeout(self.timing.ttl()))
     }
 
     /// The holder gives the lock up without a release: it stays held until the end of its lease.
     pub(crate) fn abandon(&self) -> Result<GivenUp, LostReason> {
-        self.give_up_at(self.engine.now())
+        let at = self.engine.now();
+        self.give_up_at(at, at)
     }
 
-    fn give_up_at(&self, at: Moment) -> Result<GivenUp, LostReason> {
+    fn give_up_at(&self, at: Moment, released_by: Moment) -> Result<GivenUp, LostReason> {
         // A deadline that passed unnoticed is a loss and not a release.
         self.look(at);
-        let given_up = self.validity.end(End::GivenUp);
+        let given_up = self.validity.end(End::GivenUp(released_by));
         self.engine.scheduler().remove(&self.slot);
         match (given_up, self.validity.load()) {
             (Some(until), _) => {
@@ -471,7 +462,7 @@ impl HeldLease {
                 _ if ends_other => other.after_loss(reason),
                 // Another thread has ended it, and may not have signaled that yet.
                 ValidityState::Ended(End::Lost(_)) => other.signal(),
-                ValidityState::Ended(End::GivenUp) | ValidityState::Held(_) => {}
+                ValidityState::Ended(End::GivenUp(_)) | ValidityState::Held(_) => {}
             }
         }
         let held = self.engine.now().since(self.since);
