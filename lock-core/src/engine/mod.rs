@@ -231,17 +231,31 @@ impl Engine {
             drop(caller.send(answer));
         };
         self.poll_woken(|| self.spawn_inline(work));
+        let answer = self.answered(answer, ended).await;
+        let answer = answer.unwrap_or_else(|_| {
+            let message = "the task of this request has panicked";
+            Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
+        });
+        answer.map(Undelivered::deliver)
+    }
+
+    /// Awaits the answer to work of another task, which closes `ended` at its end.
+    ///
+    /// # Cancel safety
+    ///
+    /// [`drain`](Engine::drain) waits for the end of the work, which may have to undo what it has done.
+    pub async fn answered<T: Send>(
+        &self,
+        answer: impl Future<Output = T> + Send,
+        ended: oneshot::Receiver<()>,
+    ) -> T {
         let mut abandoned = Abandoned {
             engine: self,
             ended: Some(ended),
         };
         let answer = answer.await;
         abandoned.ended = None;
-        let answer = answer.unwrap_or_else(|_| {
-            let message = "the task of this request has panicked";
-            Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
-        });
-        answer.map(Undelivered::deliver)
+        answer
     }
 
     /// Runs a release with its first poll made here: what needs no I/O is done on return.
@@ -321,7 +335,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     own_thread().block_on(future)
 }
 
-/// Makes a shutdown wait until work dropped by its caller is dropped, and its undoing has begun.
+/// Makes a shutdown wait until the work of a caller that is gone has ended, and its undoing has begun.
 struct Abandoned<'a> {
     engine: &'a Engine,
     ended: Option<oneshot::Receiver<()>>,

@@ -8,6 +8,7 @@ use polylock_core::engine::Engine;
 use polylock_core::memory::{Fault, Request};
 use polylock_core::prelude::*;
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::fake::{Call, Fake};
@@ -77,6 +78,19 @@ async fn an_undo_is_done_when_it_returns_or_goes_on_without_an_answer() {
     pending.undo().await;
     tokio::time::sleep(TTL).await;
     assert_eq!(fake.releases(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_the_work_of_a_caller_that_is_gone() {
+    let engine = Engine::on_current_runtime("fake");
+    let (_works, ended) = oneshot::channel();
+    engine.answered(async {}, ended).await;
+    assert!(engine.drain(TTL).await, "the caller has the answer");
+    let (works, ended) = oneshot::channel();
+    drop_after_a_poll(engine.answered(std::future::pending::<()>(), ended)).await;
+    assert!(!engine.drain(TTL).await);
+    drop(works);
+    assert!(engine.drain(TTL).await);
 }
 
 #[tokio::test(start_paused = true)]
