@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use polylock_core::engine::{Engine, LeaseId, Moment};
+use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{Grant, LeaseControl, LockKey, LostReason, Released};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -96,21 +96,6 @@ impl Drop for SessionReleaseReply {
                 outcome_unknown: true,
             };
             drop(reply.send(Err(failure)));
-        }
-    }
-}
-
-/// Makes a shutdown wait until an abandoned acquisition is undone.
-pub(super) struct UndoOnDrop<'a> {
-    pub(super) engine: &'a Engine,
-    /// `None` once the caller has the answer.
-    pub(super) ended: Option<oneshot::Receiver<()>>,
-}
-
-impl Drop for UndoOnDrop<'_> {
-    fn drop(&mut self) {
-        if let Some(ended) = self.ended.take() {
-            self.engine.spawn(async move { drop(ended.await) });
         }
     }
 }

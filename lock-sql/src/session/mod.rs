@@ -33,7 +33,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use self::context::SessionContext;
-use self::handle::{SessionCommand, SessionHold, SessionReply, SessionRequest, UndoOnDrop, ended};
+use self::handle::{SessionCommand, SessionHold, SessionReply, SessionRequest, ended};
 use self::lease::SessionLease;
 use self::pool::{Reservation, SessionPool};
 use self::statements::SessionStatements;
@@ -218,14 +218,8 @@ impl SqlSessions {
             }))
         };
         let taken = engine.poll_woken(|| session.send(take));
-        let mut undoing = UndoOnDrop {
-            engine,
-            ended: Some(ended),
-        };
-        let taken = taken.await.unwrap_or_else(|_| Err(self::ended()));
-        // The caller has the reply.
-        undoing.ended = None;
-        taken
+        let taken = engine.answered(taken, ended).await;
+        taken.unwrap_or_else(|_| Err(self::ended()))
     }
 
     fn guard(
