@@ -258,6 +258,19 @@ impl Engine {
         answer
     }
 
+    /// Runs `work` to its end, also if the caller is gone; `None` if it panics. The first poll is made here.
+    pub(crate) async fn run_to_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (done, answer) = oneshot::channel();
+        self.detach(Box::pin(async move {
+            // A caller that is gone does not need the answer.
+            drop(done.send(work.await));
+        }));
+        answer.await.ok()
+    }
+
     /// Runs a release with its first poll made here: what needs no I/O is done on return.
     pub(crate) fn detach(&self, task: Task) {
         self.background.detach(&*self.scheduler.spawn, task);

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::engine::{LeaseId, Moment, catch_panic};
@@ -489,12 +488,8 @@ async fn ask_to_renew(hold: Arc<HeldLease>, ttl: Duration) -> Result<()> {
 /// Runs a downgrade on the engine, to its end: a caller that drops it must not leave it half done.
 async fn downgrade(hold: Arc<HeldLease>, is_repeated: bool) -> Result<()> {
     let engine = hold.engine.clone();
-    let (done, answer) = oneshot::channel();
-    engine.detach(Box::pin(async move {
-        // A caller that is gone does not need the answer.
-        drop(done.send(hold.downgrade(is_repeated).await));
-    }));
-    answer.await.unwrap_or_else(|_| {
+    let downgraded = engine.run_to_end(async move { hold.downgrade(is_repeated).await });
+    downgraded.await.unwrap_or_else(|| {
         let message = "the task of this downgrade has panicked";
         Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
     })

@@ -132,20 +132,16 @@ async fn finish_hand_over(
     engine: &Engine,
     hand_over: HandOver,
 ) -> (Result<Released>, &'static str) {
-    let (done, answer) = oneshot::channel();
-    engine.detach(Box::pin(async move {
-        let answer = match hand_over.await {
+    let ended = engine.run_to_end(async move {
+        match hand_over.await {
             Some(returned) => {
                 returned.hold.notify_queue();
                 release_on_server(&returned.hold).await
             }
             None => (Ok(Released::Clean), "handed_over"),
-        };
-        // A caller that is gone does not need it.
-        drop(done.send(answer));
-    }));
-    let answer = answer.await;
-    answer.unwrap_or_else(|_| (Err(silent()), "failed"))
+        }
+    });
+    ended.await.unwrap_or_else(|| (Err(silent()), "failed"))
 }
 
 /// Releases a lock on two backends as one task of the engine, since waiters of this process depend on both: the
@@ -155,21 +151,19 @@ pub(super) async fn release_both(
     new: ReleaseFuture,
     old: Detachable,
 ) -> Result<Released> {
-    let (done, answer) = oneshot::channel();
     // A shutdown of the old backend waits for it too.
     let (old_ends, old_ended) = oneshot::channel::<Infallible>();
     old.engine.spawn(async move { drop(old_ended.await) });
-    engine.detach(Box::pin(async move {
+    let released = engine.run_to_end(async move {
         // The old lock is released last: others acquire it first, and then find the new one free.
         let released = match (new.await, old.await) {
             (Ok(Released::Clean), old) => old,
             (released, _) => released,
         };
         drop(old_ends);
-        // A caller that is gone does not need it.
-        drop(done.send(released));
-    }));
-    answer.await.unwrap_or_else(|_| Err(silent()))
+        released
+    });
+    released.await.unwrap_or_else(|| Err(silent()))
 }
 
 async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
