@@ -260,14 +260,6 @@ impl FromStr for LockUrl {
     }
 }
 
-impl TryFrom<&str> for LockUrl {
-    type Error = Error;
-
-    fn try_from(text: &str) -> Result<Self> {
-        Self::parse(text)
-    }
-}
-
 /// Shows `***` in place of secrets; what it prints can be parsed again.
 impl fmt::Display for LockUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

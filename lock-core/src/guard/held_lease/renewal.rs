@@ -49,7 +49,8 @@ impl HeldLease {
         now: Moment,
         horizon: Moment,
     ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
-        let is_due = self.fire(now) && self.renewal_due().is_some_and(|due| due <= horizon);
+        let is_held = matches!(self.look(now), ValidityState::Held(_));
+        let is_due = is_held && self.renewal_due().is_some_and(|due| due <= horizon);
         let mut renewal = None;
         if is_due {
             self.upkeep().next = NextRenewal::UnderWay;
@@ -218,11 +219,6 @@ impl HeldLease {
             }
             Liveness::Reported => None,
         }
-    }
-
-    /// Ends the lock if its deadline or its max hold has passed at `now`; true if it is held.
-    fn fire(&self, now: Moment) -> bool {
-        matches!(self.look(now), ValidityState::Held(_))
     }
 
     /// When all renewals are over, also those without a caller.
