@@ -2,12 +2,11 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use polylock_core::engine::{REPLY_GRACE, WaitDeadline, before};
+use polylock_core::engine::{Mutex, REPLY_GRACE, WaitDeadline, before};
 use polylock_core::{AcquireRequest, Error, ErrorKind, Result};
 use tokio::time::Instant;
 
 use crate::error::SqlFailure;
-use crate::mutex::Mutex;
 
 /// The wait of one request: its deadline, and the last known state of the lock and the server.
 pub(crate) struct SqlBudget {

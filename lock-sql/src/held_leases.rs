@@ -1,11 +1,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use polylock_core::engine::LeaseId;
+use polylock_core::engine::{LeaseId, Mutex};
 use polylock_core::{LeaseControl, LockKey, LostReason};
 use tokio::time::Instant;
-
-use crate::mutex::Mutex;
 
 /// The leases that this process holds, for when all of them are gone at once, or one is broken.
 #[derive(Default)]

@@ -60,7 +60,6 @@ mod held_leases;
 mod lease;
 mod leases;
 mod lock;
-mod mutex;
 mod on_drop;
 #[cfg(feature = "_server")]
 mod pool;

@@ -7,12 +7,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-use polylock_core::engine::Engine;
+use polylock_core::engine::{Engine, Mutex};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::error::SqlFailure;
-use crate::mutex::Mutex;
 use crate::store::LocalLeases;
 use crate::wire::{ConnectTarget, ErrorClass, QueryResult, ServerConnection, Sql, SqlValue};
 

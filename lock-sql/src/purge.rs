@@ -6,14 +6,13 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::engine::Engine;
+use polylock_core::engine::{Engine, Mutex};
 
 use crate::config::{ServerKind, SqlConfig};
 use crate::database::codec::whole_micros;
 use crate::database::statements::Many;
 use crate::dialect;
 use crate::error::SqlFailure;
-use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::wire::{ErrorClass, Sql, SqlValue};
 

@@ -3,9 +3,9 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use polylock_core::LockKey;
+use polylock_core::engine::Mutex;
 use tokio::sync::Notify;
 
-use crate::mutex::Mutex;
 use crate::on_drop::OnDrop;
 
 /// Wakes the waiters of this process when it releases a lock, so that they need not poll.

@@ -9,6 +9,7 @@ mod config;
 mod entropy;
 mod inline_task;
 mod mutant;
+mod mutex;
 mod queue;
 mod runtime_timer;
 mod spawn;
@@ -44,6 +45,7 @@ pub use self::config::{TIMEOUT_RANGE, duration_in_range};
 pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};
 #[doc(hidden)]
 pub use self::mutant::is_mutant;
+pub use self::mutex::Mutex;
 pub use self::queue::{Blocker, QueuePosition, Queued, queue_holders, queue_position};
 pub use self::spawn::{OnRuntime, Spawn, Task};
 pub use self::time_budget::{MIN_ATTEMPT, REPLY_GRACE, TimeBudget, WaitDeadline};

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use polylock_core::engine::{Engine, LeaseId, Moment, before};
+use polylock_core::engine::{Engine, LeaseId, Moment, Mutex, before};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::error::{SqlCause, SqlFailure};
-use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::wire::{ErrorClass, QueryResult, Sql, SqlValue};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use polylock_core::LockKey;
-use polylock_core::engine::{Engine, Moment};
+use polylock_core::engine::{Engine, Moment, Mutex};
 use sha2::{Digest as _, Sha256};
 use sqlx::Connection as _;
 use sqlx::postgres::{PgListener, PgPoolOptions};
@@ -15,7 +15,6 @@ use tokio::time::{sleep, timeout};
 
 use crate::dialect::postgres::lease::CHANNEL;
 use crate::error::SqlFailure;
-use crate::mutex::Mutex;
 use crate::on_drop::OnDrop;
 use crate::pool::Pool;
 use crate::store::LocalLeases;

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock_core::admin::{LockInfo, Record};
-use polylock_core::engine::{Engine, LeaseId};
+use polylock_core::engine::{Engine, LeaseId, Mutex};
 use polylock_core::{FencingToken, LeaseState, LockKey, Released, RenewalRequest, Renewer};
 
 use self::codec::whole_micros;
@@ -38,7 +38,6 @@ use self::statements::{FURTHER_TOKENS, LeaseStatements};
 use crate::config::{POOL_LOCK_WAITS, RENEWERS, ServerKind};
 use crate::dialect::{self, range};
 use crate::error::SqlFailure;
-use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::purge::Purge;
 use crate::records::Records;

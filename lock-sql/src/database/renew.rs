@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use polylock_core::engine::{LeaseId, before};
+use polylock_core::engine::{LeaseId, Mutex, before};
 use polylock_core::{LeaseState, LockKey, LostReason, RenewalRequest, TtlRule};
 use tokio::time::Instant;
 
@@ -17,7 +17,6 @@ use super::row::WriteBackoff;
 use super::statements::{Many, RenewalStatements};
 use super::{DatabaseStore, on};
 use crate::error::{SqlCause, SqlFailure};
-use crate::mutex::Mutex;
 use crate::on_drop::OnDrop;
 use crate::table::LockRows;
 use crate::wire::{ErrorClass, QueryResult, SqlValue};

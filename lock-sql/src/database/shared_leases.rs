@@ -1,9 +1,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use polylock_core::engine::{LeaseId, Moment};
-
-use crate::mutex::Mutex;
+use polylock_core::engine::{LeaseId, Moment, Mutex};
 
 /// The shared leases that this process remembers. The short statements would fail for them, so other
 /// statements renew and release them.

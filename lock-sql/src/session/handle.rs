@@ -2,14 +2,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::engine::{LeaseId, Moment, Mutex};
 use polylock_core::{Grant, LeaseControl, LockKey, LostReason, Released};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::pool::Reservation;
 use crate::error::{SqlCause, SqlFailure};
-use crate::mutex::Mutex;
 use crate::table::TokenRange;
 
 /// One connection that holds locks, as its users see it.

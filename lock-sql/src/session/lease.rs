@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use polylock_core::engine::{LeaseId, TokenBlock};
+use polylock_core::engine::{LeaseId, Mutex, TokenBlock};
 use polylock_core::{
     Error, ErrorKind, FencingToken, Lease, LeaseControl, Liveness, LockKey, LostReason, Released,
     Result,
@@ -13,7 +13,6 @@ use super::context::SessionContext;
 use super::handle::{SessionCommand, SessionHold, SessionRelease};
 use super::loss_report::is_broken;
 use crate::error::SqlFailure;
-use crate::mutex::Mutex;
 
 /// A lock that lives with a session.
 pub(super) struct SessionLease {

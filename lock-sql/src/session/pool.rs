@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use polylock_core::engine::Engine;
+use polylock_core::engine::{Engine, Mutex};
 use polylock_core::{AcquireRequest, LockKey};
 use tokio::sync::{Mutex as Turn, Notify, oneshot};
 use tokio::time::Instant;
@@ -18,7 +18,6 @@ use super::record;
 use crate::budget::{RETRY_INTERVAL, SqlBudget};
 use crate::config::SqlMode;
 use crate::error::SqlFailure;
-use crate::mutex::Mutex;
 use crate::on_drop::OnDrop;
 
 /// The sessions of this lock service, and their reservations.

@@ -21,14 +21,13 @@ use std::fs;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use polylock_core::engine::{BootClock, Clock as _, LeaseId, Moment, is_mutant};
+use polylock_core::engine::{BootClock, Clock as _, LeaseId, Moment, Mutex, is_mutant};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::args::Args;
 use super::context::SessionContext;
 use crate::boot_id;
 use crate::error::{SqlCause, SqlFailure};
-use crate::mutex::Mutex;
 use crate::wire::{DbError, QueryResult, ServerConnection, Sql, SqlValue};
 
 /// What the table knows of the start of a server.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use polylock_core::ErrorKind;
-use polylock_core::engine::LeaseId;
+use polylock_core::engine::{LeaseId, Mutex};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 use tokio::task::spawn_blocking;
@@ -16,7 +16,6 @@ use super::rows::{self, BoundQuery, StoredRow, TableInfo};
 use crate::dialect::range;
 use crate::dialect::sqlite::{self, Durability, EXISTS, LAYOUT, ROLLBACK, SqliteStatements, WAL};
 use crate::error::{SqlCause, SqlErrorSource, foreign, lacks};
-use crate::mutex::Mutex;
 use crate::table::LockRow;
 
 /// A connection that is outside of a transaction, or is dropped.

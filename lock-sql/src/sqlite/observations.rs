@@ -1,10 +1,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::engine::{LeaseId, Moment, Mutex};
 
 use super::expiry::{Expiry, end_of_place, expiry};
-use crate::mutex::Mutex;
 use crate::table::{LockRow, QUEUE, ReadContext, SlotHolder};
 
 /// Observations of leases that no clock can judge.

@@ -7,10 +7,11 @@
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
+use polylock_core::engine::Mutex;
+
 use super::file::{self, Files};
 use super::write_queue::WriteQueue;
 use crate::error::SqlCause;
-use crate::mutex::Mutex;
 
 /// Those of all connections.
 static OPEN: Mutex<Vec<Weak<Files>>> = Mutex::new(Vec::new());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock_core::admin::{LockInfo, Record};
-use polylock_core::engine::{Engine, LeaseId, before};
+use polylock_core::engine::{Engine, LeaseId, Mutex, before};
 use polylock_core::{Error, FencingToken, LeaseState, LockKey, Released, RenewalRequest, Renewer};
 use tokio::time::Instant;
 
@@ -16,7 +16,6 @@ use super::write_queue::{MAX_KEYS, Operands, WriteQueue};
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::{Durability, SqliteStatements};
 use crate::error::{SqlCause, SqlFailure};
-use crate::mutex::Mutex;
 use crate::schema::Applied;
 use crate::store::{AcquireResult, Availability, LeaseStore, LocalLeases};
 use crate::table::{LoadedLocks, LockRows, ReadContext, SqlClaim, TokenRange};

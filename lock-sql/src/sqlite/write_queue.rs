@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 use polylock_core::LockKey;
-use polylock_core::engine::Engine;
+use polylock_core::engine::{Engine, Mutex};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -13,7 +13,6 @@ use super::clocks::Clocks;
 use super::connection::{FileConnection, SqliteTable};
 use crate::dialect::sqlite::Durability;
 use crate::error::{SqlCause, SqlFailure};
-use crate::mutex::Mutex;
 use crate::store::LocalLeases;
 use crate::table::LoadedLocks;
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use polylock_core::engine::Engine;
+use polylock_core::engine::{Engine, Mutex};
 use sqlx::pool::{CloseEvent, PoolConnection};
 use sqlx::{Connection, Database, Pool};
 use tokio::runtime::Handle;
@@ -23,7 +23,6 @@ use super::driver::{ConnectionSlot, Driver, DriverOptions, RawConnection, Reserv
 use super::target::ConnectTarget;
 use crate::config::AppPool;
 use crate::error::{SqlCause, SqlFailure};
-use crate::mutex::Mutex;
 
 struct ReservedConnections<DB: Database> {
     engine: Engine,
