@@ -1,13 +1,13 @@
 //! The state of the one request of this process on the server.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::engine::MIN_ATTEMPT;
+use crate::engine::{MIN_ATTEMPT, Mutex};
 
 /// One attempt to acquire a key. The request on the server refers to it, and the backend records in it
 /// what the server reports.
@@ -76,28 +76,22 @@ impl AttemptState {
 
     /// What was known before may be over. `why` is what the backend says about it.
     pub(crate) fn mark_unresponsive(&self, why: Option<&str>) {
-        *self.unavailable() = why.map(str::to_owned);
+        *self.unavailable.lock() = why.map(str::to_owned);
         self.seen_held.store(false, Ordering::Relaxed);
         self.assumed_held.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn why_unavailable(&self) -> Option<String> {
-        self.unavailable().clone()
-    }
-
-    fn unavailable(&self) -> MutexGuard<'_, Option<String>> {
-        let why = self.unavailable.lock();
-        why.unwrap_or_else(PoisonError::into_inner)
+        self.unavailable.lock().clone()
     }
 
     /// The attempt waits for room in this client, or does so no longer.
     pub(crate) fn mark_full(&self, why: Option<WhyFull>) {
-        *self.full.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        *self.full.lock() = why;
     }
 
     pub(crate) fn why_full(&self) -> Option<String> {
-        let why = self.full.lock();
-        let why = why.unwrap_or_else(PoisonError::into_inner).clone();
+        let why = self.full.lock().clone();
         // Outside of the mutex: it is the backend's.
         why.and_then(|WhyFull(why)| why())
     }

@@ -1,7 +1,8 @@
 use std::cell::RefCell;
 use std::fmt;
-use std::sync::Mutex;
 use std::time::Duration;
+
+use super::mutex::Mutex;
 
 /// Where random bytes come from.
 pub trait Entropy: fmt::Debug + Send + Sync + 'static {
@@ -75,10 +76,7 @@ impl SeededEntropy {
 
 impl Entropy for SeededEntropy {
     fn fill(&self, bytes: &mut [u8]) {
-        let mut state = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self.0.lock();
         for chunk in bytes.chunks_mut(8) {
             *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
             let mut z = *state;

@@ -3,11 +3,12 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 
 use tokio::runtime::{Builder, Handle};
 
+use super::mutex::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A boxed future without a result.
@@ -36,7 +37,7 @@ fn started_thread() -> io::Result<OnRuntime> {
     if let Some(started) = THREAD.get() {
         return Ok(started.clone());
     }
-    let _alone = START.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = START.lock();
     match THREAD.get() {
         Some(started) => Ok(started.clone()),
         None => {

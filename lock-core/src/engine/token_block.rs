@@ -1,5 +1,4 @@
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use super::mutex::Mutex;
 use crate::token::FencingToken;
 
 /// Fencing tokens that were drawn together: for a holder, and for those that its lease is handed over to in this
@@ -32,14 +31,14 @@ impl TokenBlock {
     /// Replaces the block by the tokens from `first` to `last`, and returns the first one.
     pub fn begin(&self, first: u64, last: u64) -> FencingToken {
         let current = first;
-        *self.drawn() = DrawnTokens { current, last };
+        *self.0.lock() = DrawnTokens { current, last };
         FencingToken::new(first)
     }
 
     /// The token of the next holder; `None` if none is left.
     #[must_use]
     pub fn next(&self) -> Option<FencingToken> {
-        let mut drawn = self.drawn();
+        let mut drawn = self.0.lock();
         if drawn.current >= drawn.last {
             return None;
         }
@@ -50,16 +49,12 @@ impl TokenBlock {
     /// The token of the holder; 0 before the first block.
     #[must_use]
     pub fn current(&self) -> u64 {
-        self.drawn().current
+        self.0.lock().current
     }
 
     /// The end of the block; 0 before the first one.
     #[must_use]
     pub fn last(&self) -> u64 {
-        self.drawn().last
-    }
-
-    fn drawn(&self) -> MutexGuard<'_, DrawnTokens> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().last
     }
 }

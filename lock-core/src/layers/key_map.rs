@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::engine::Mutex;
 use crate::key::LockKey;
 
 /// One state for each key; a state that is idle takes no memory.
@@ -97,7 +97,7 @@ impl<V: KeyState> KeyMap<V> {
     pub fn change<T>(&self, key: &HashedKey, change: impl FnOnce(&mut V) -> T) -> T {
         // Bits that no map of a shard uses: it takes the lowest ones and the seven highest.
         let [.., bits, _] = key.hash.to_le_bytes();
-        let mut shard = lock(&self.shards[usize::from(bits) % SHARDS]);
+        let mut shard = self.shards[usize::from(bits) % SHARDS].lock();
         let state = shard.entry(key.clone()).or_default();
         let result = change(state);
         if state.is_idle() {
@@ -113,7 +113,7 @@ impl<V: KeyState> KeyMap<V> {
     /// How many keys are not idle.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).len()).sum()
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 }
 
@@ -124,10 +124,6 @@ impl<V> Default for KeyMap<V> {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<V> fmt::Debug for KeyMap<V> {
@@ -156,7 +152,7 @@ mod tests {
         keys.iter().for_each(|key| map.change(key, |n| *n -= 1));
         assert_eq!(map.count(), 0);
         for shard in &map.shards {
-            assert!(lock(shard).capacity() <= 4 * SPARE);
+            assert!(shard.lock().capacity() <= 4 * SPARE);
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Renews all leases of the process in batches, and fires deadlines even while a renewal hangs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::renewer::{RenewalRequest, Renewer, renew};
-use crate::engine::{Clock, Entropy, Moment, Spawn, catch_panic};
+use crate::engine::{Clock, Entropy, Moment, Mutex, Spawn, catch_panic};
 use crate::guard::HeldLease;
 
 /// Holds every live lock of the process, ordered by the moment at which it is due.
@@ -79,7 +79,7 @@ impl RenewalScheduler {
     /// Schedules `hold` for its due time, in place of its former one.
     pub(crate) fn schedule(self: &Arc<Self>, hold: Arc<HeldLease>) {
         let slot = hold.slot();
-        let mut schedule = self.lock();
+        let mut schedule = self.schedule.lock();
         let replaced = schedule.take(slot);
         let mut wakes = false;
         // Read under the mutex: the later of two calls sees both changes, and a lock that was given up
@@ -107,7 +107,7 @@ impl RenewalScheduler {
 
     /// Forgets a lock that is over.
     pub(crate) fn remove(&self, slot: &Slot) {
-        let removed = self.lock().take(slot);
+        let removed = self.schedule.lock().take(slot);
         // Dropping the last reference may close a connection, which must not happen under the
         // mutex.
         drop(removed);
@@ -116,9 +116,9 @@ impl RenewalScheduler {
     async fn run(self: Arc<Self>) {
         loop {
             let now = self.clock.now();
-            let due = self.lock().take_due(now);
+            let due = self.schedule.lock().take_due(now);
             self.process_due(due, now);
-            let pause = self.lock().sleep_from(self.clock.now());
+            let pause = self.schedule.lock().sleep_from(self.clock.now());
             match pause {
                 Some(pause) => drop(tokio::time::timeout(pause, self.wake.notified()).await),
                 None => self.wake.notified().await,
@@ -143,7 +143,7 @@ impl RenewalScheduler {
         }
         for mut batch in batches {
             let horizon = now + batch.batch_window;
-            let joining = self.lock().take_batch(&batch, horizon);
+            let joining = self.schedule.lock().take_batch(&batch, horizon);
             for hold in joining {
                 if let Some((hold, request, _)) = process(hold, now, horizon) {
                     batch.push(hold, request);
@@ -151,10 +151,6 @@ impl RenewalScheduler {
             }
             self.spawn.spawn(Box::pin(batch.run(Arc::clone(self))));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

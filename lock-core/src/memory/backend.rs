@@ -1,10 +1,11 @@
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 
 use super::Memory;
 use super::store::MemoryStore;
+use crate::engine::Mutex;
 use crate::error::{Error, Result};
 use crate::lock::DistributedLock;
 use crate::registry::Backend;
@@ -40,7 +41,7 @@ pub struct MemoryBackend {
 
 impl MemoryBackend {
     fn named(&self, name: &str) -> Memory {
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut named = self.named.lock();
         named.retain(|_, store| store.strong_count() > 0);
         if let Some(store) = named.get(name).and_then(Weak::upgrade) {
             return Memory::with_store(store);

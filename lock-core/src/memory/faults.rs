@@ -1,7 +1,8 @@
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
+use crate::engine::Mutex;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What can go wrong between a client and a [`Memory`](super::Memory) store, injected by tests.
@@ -78,24 +79,24 @@ pub enum Fault {
 impl MemoryFaults {
     /// Plans a fault for the next request of this kind that has none planned.
     pub fn plan(&self, request: Request, fault: Fault) {
-        self.lock().next.push_back((request, fault));
+        self.plan.lock().next.push_back((request, fault));
     }
 
     /// How many planned faults have met no request yet.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.lock().next.len()
+        self.plan.lock().next.len()
     }
 
     /// Cuts off or reconnects the store: while it is unreachable, every request fails and none
     /// arrives.
     pub fn set_reachable(&self, reachable: Reachable) {
-        self.lock().unreachable = reachable == Reachable::Cut;
+        self.plan.lock().unreachable = reachable == Reachable::Cut;
     }
 
     /// Drops the planned faults.
     pub fn clear(&self) {
-        let mut plan = self.lock();
+        let mut plan = self.plan.lock();
         plan.next.clear();
         plan.unreachable = false;
     }
@@ -104,7 +105,7 @@ impl MemoryFaults {
     /// for tests of cost. Notifications from the store do not count.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.lock().requests
+        self.plan.lock().requests
     }
 
     /// Does `act` as a request over a network with these faults would.
@@ -135,7 +136,7 @@ impl MemoryFaults {
     }
 
     fn arrived(&self) -> Result<MutexGuard<'_, FaultState>> {
-        let mut plan = self.lock();
+        let mut plan = self.plan.lock();
         plan.requests += 1;
         match plan.unreachable {
             true => Err(broken("the store is unreachable")),
@@ -147,10 +148,6 @@ impl MemoryFaults {
         let next = &mut self.arrived()?.next;
         let at = next.iter().position(|(planned, _)| *planned == request);
         Ok(at.and_then(|at| next.remove(at)).map(|(_, fault)| fault))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, FaultState> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

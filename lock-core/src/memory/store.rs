@@ -1,7 +1,7 @@
 //! The store behind all clients: the table, its leases, and notifications to holders and waiters.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::faults::{MemoryFaults, Request};
 use super::table::{ClaimReply, GrantedClaim, MemoryClaim, MemoryTable, MemoryWaiter};
 use crate::admin::LockInfo;
-use crate::engine::{Engine, LeaseId, Moment, catch_panic};
+use crate::engine::{Engine, LeaseId, Moment, Mutex, catch_panic};
 use crate::error::{Error, Result};
 use crate::key::LockKey;
 use crate::lease::{
@@ -130,7 +130,7 @@ impl MemoryStore {
         change: impl FnOnce(Moment, &mut MemoryTable) -> (T, Vec<GrantedClaim>),
     ) -> T {
         let now = self.engine.now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let MemoryState { table, changes } = &mut *state;
         let (result, granted) = change(now, table);
         *changes += 1;
@@ -155,12 +155,8 @@ impl MemoryStore {
 
     /// Reads the table, or makes a change that grants no lock to a waiter.
     pub(super) fn table<T>(&self, change: impl FnOnce(Moment, &mut MemoryTable) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         change(self.engine.now(), &mut state.table)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, MemoryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@ mod renewal;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -12,7 +12,7 @@ use super::LockGuard;
 use super::entries::Entries;
 use super::release::{ReleaseHook, release_once_dropped, release_timeout};
 use super::validity::{End, Validity, ValidityState};
-use crate::engine::{Engine, Moment, catch_panic, isolated};
+use crate::engine::{Engine, Moment, Mutex, catch_panic, isolated};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventEmitter, EventKind};
 use crate::key::LockKey;
@@ -113,7 +113,7 @@ impl HeldLease {
         };
         let hold = Self::start(engine, request, lease, grant.token, deadline);
         let (jitter, provisional) = (hold.slot.jitter(), timing.ttl() < ttl);
-        hold.upkeep().provisional = provisional;
+        hold.upkeep.lock().provisional = provisional;
         hold.set_renewal(match provisional {
             true => timing.extend_at(sent, hold.since, jitter),
             false => timing.renew_at(sent, jitter),
@@ -132,9 +132,9 @@ impl HeldLease {
         let request = request.clone().stored_as(self.key.clone());
         let lease = Arc::clone(&self.lease);
         let hold = Self::start(self.engine.clone(), &request, lease, token, deadline);
-        let before = *self.upkeep();
-        let renewal = hold.upkeep().renewal;
-        *hold.upkeep() = Upkeep { renewal, ..before };
+        let before = *self.upkeep.lock();
+        let renewal = hold.upkeep.lock().renewal;
+        *hold.upkeep.lock() = Upkeep { renewal, ..before };
         hold.set_renewal(match before.next {
             NextRenewal::Due(at) => at,
             // A reply to a renewal of the predecessor does not count for its successor.
@@ -506,8 +506,7 @@ impl HeldLease {
     }
 
     fn migration(&self) -> Option<MutexGuard<'_, Migration>> {
-        let migration = self.migration.get()?.lock();
-        Some(migration.unwrap_or_else(PoisonError::into_inner))
+        Some(self.migration.get()?.lock())
     }
 
     pub(super) fn counterpart(&self) -> Option<Arc<Self>> {
@@ -558,7 +557,7 @@ impl HeldLease {
         // Most calls come in time, and take no mutex.
         if self.validity.is_overdue(now) {
             let is_unreachable = match self.liveness {
-                Liveness::Renewed { .. } => self.upkeep().failures > 0,
+                Liveness::Renewed { .. } => self.upkeep.lock().failures > 0,
                 // A process that runs sees the deadline at once: the server did not answer until then. One
                 // that was paused sees it late, and cannot know.
                 Liveness::Reported => !self.validity.is_overdue(now - TICK),

@@ -1,9 +1,9 @@
 //! How a lock stays held: reports of the server, and renewals by the scheduler.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{HeldLease, NextRenewal, Upkeep, ValidityState};
+use super::{HeldLease, NextRenewal, ValidityState};
 use crate::engine::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
@@ -53,7 +53,7 @@ impl HeldLease {
         let is_due = is_held && self.renewal_due().is_some_and(|due| due <= horizon);
         let mut renewal = None;
         if is_due {
-            self.upkeep().next = NextRenewal::UnderWay;
+            self.upkeep.lock().next = NextRenewal::UnderWay;
             renewal = self.renewal_request(self.timing.ttl());
         }
         self.reschedule();
@@ -104,7 +104,7 @@ impl HeldLease {
                 let left = self.left(now);
                 // Late or not, a success says nothing about a lock that was lost meanwhile.
                 if self.validity.extend(now, deadline) {
-                    let mut upkeep = self.upkeep();
+                    let mut upkeep = self.upkeep.lock();
                     (upkeep.provisional, upkeep.failures) = (false, 0);
                     drop(upkeep);
                     let slack = deadline.since(now);
@@ -118,7 +118,7 @@ impl HeldLease {
                 self.lose(reason);
             }
             Err(error) => {
-                let mut upkeep = self.upkeep();
+                let mut upkeep = self.upkeep.lock();
                 upkeep.failures = upkeep.failures.saturating_add(1);
                 let failures = upkeep.failures;
                 drop(upkeep);
@@ -174,7 +174,7 @@ impl HeldLease {
     /// gone.
     pub(crate) fn note_sent(&self) {
         let settled = self.engine.now() + self.attempt_timeout();
-        let mut upkeep = self.upkeep();
+        let mut upkeep = self.upkeep.lock();
         upkeep.settled = upkeep.settled.max(settled);
     }
 
@@ -182,13 +182,13 @@ impl HeldLease {
     /// sent now, which the server may execute although no reply comes.
     pub(crate) fn may_last(&self, longest_left: Duration) {
         let until = self.engine.now() + longest_left;
-        let mut upkeep = self.upkeep();
+        let mut upkeep = self.upkeep.lock();
         upkeep.extended_until = upkeep.extended_until.max(until);
     }
 
     /// How long the lease may last if nothing renews it any more.
     pub(crate) fn longest_left(&self) -> Duration {
-        let extended = self.upkeep().extended_until.since(self.engine.now());
+        let extended = self.upkeep.lock().extended_until.since(self.engine.now());
         extended.max(self.timing.ttl())
     }
 
@@ -223,7 +223,7 @@ impl HeldLease {
 
     /// When all renewals are over, also those without a caller.
     pub(crate) fn settled(&self) -> Moment {
-        self.upkeep().settled.max(self.engine.now())
+        self.upkeep.lock().settled.max(self.engine.now())
     }
 
     /// Sets when the scheduler renews the lease.
@@ -244,7 +244,7 @@ impl HeldLease {
     /// the holder was promised. `at` is called with the mutex held.
     fn plan_renewal(&self, at: impl FnOnce(NextRenewal) -> Moment) {
         let is_renewed = matches!(self.liveness, Liveness::Renewed { .. });
-        let mut upkeep = self.upkeep();
+        let mut upkeep = self.upkeep.lock();
         let is_kept = upkeep.renewal == Renewal::Automatic || upkeep.provisional;
         upkeep.next = match is_renewed && is_kept {
             true => NextRenewal::Due(at(upkeep.next)),
@@ -253,7 +253,7 @@ impl HeldLease {
     }
 
     fn renewal_due(&self) -> Option<Moment> {
-        match self.upkeep().next {
+        match self.upkeep.lock().next {
             NextRenewal::Due(at) => Some(at),
             NextRenewal::UnderWay | NextRenewal::Unwanted => None,
         }
@@ -261,14 +261,14 @@ impl HeldLease {
 
     /// Whether the lease is a first one that is shorter than the ttl, and nothing says yet that it stays so.
     pub(super) fn will_be_extended(&self) -> bool {
-        let upkeep = self.upkeep();
+        let upkeep = self.upkeep.lock();
         upkeep.provisional && upkeep.failures == 0
     }
 
     /// The timing of the current lease, which may be shorter than the requested one.
     pub(super) fn lease_in_hand(&self) -> LeaseTiming {
         match self.validity.load() {
-            ValidityState::Held(until) if self.upkeep().provisional => {
+            ValidityState::Held(until) if self.upkeep.lock().provisional => {
                 LeaseTiming::new(until.since(self.since))
             }
             _ => self.timing,
@@ -280,9 +280,5 @@ impl HeldLease {
         if !self.is_over() {
             self.engine.scheduler().schedule(Arc::clone(self));
         }
-    }
-
-    pub(super) fn upkeep(&self) -> MutexGuard<'_, Upkeep> {
-        self.upkeep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -76,7 +76,7 @@ fn a_doubt_that_comes_with_the_grant_is_not_planned_away() {
         let deadline = engine.now() + Duration::from_secs(60);
         let (attached, controls) = mpsc::channel();
         std::thread::scope(|scope| {
-            let schedule = engine.scheduler().lock();
+            let schedule = engine.scheduler().schedule.lock();
             let grant = scope.spawn(|| {
                 let lease = Arc::new(Session(attached));
                 let pending = engine.pending(request.key(), lease, request.ttl());
@@ -91,7 +91,7 @@ fn a_doubt_that_comes_with_the_grant_is_not_planned_away() {
             drop(schedule);
             doubt.join().expect("limit does not panic");
             let guard = grant.join().expect("granted does not panic");
-            let planned = engine.scheduler().lock().sleep_from(deadline);
+            let planned = engine.scheduler().schedule.lock().sleep_from(deadline);
             assert_eq!(planned, Some(Duration::ZERO), "looks too late");
             drop(guard);
         });
@@ -106,7 +106,7 @@ fn the_loop_looks_once_more_after_the_last_lock_and_then_sleeps_for_good() {
     let pending = engine.pending(request.key(), lease, request.ttl());
     let granted = pending.granted(&request, Grant::new(engine.now(), None));
     drop(granted.unwrap());
-    let pause = || engine.scheduler().lock().sleep_from(engine.now());
+    let pause = || engine.scheduler().schedule.lock().sleep_from(engine.now());
     assert_eq!([pause(), pause(), pause()], [Some(TICK), None, None]);
 }
 
