@@ -158,10 +158,8 @@ impl HeldRedisLeases {
             unconfirmed: unconfirmed.map(|token| (token, Instant::now())),
             broken_by,
         };
-        let replaced = known.held.insert(id, held);
+        known.held.insert(id, held);
         drop(known);
-        // Outside of the mutex: the replaced value may be the last reference.
-        drop(replaced);
         if let Some(control) = broken {
             control.lose(LostReason::Broken);
         }
@@ -181,8 +179,7 @@ impl HeldRedisLeases {
     }
 
     pub(crate) fn detach(&self, id: LeaseId) {
-        let detached = locked(&self.leases).held.remove(&id);
-        drop(detached);
+        locked(&self.leases).held.remove(&id);
     }
 
     /// Handles a message `broken|<id>` of a node; returns false for other messages. The message is

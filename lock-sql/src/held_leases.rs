@@ -29,9 +29,7 @@ impl HeldSqlLeases {
             control,
             since: Instant::now(),
         };
-        // Outside of the mutex: what is replaced may be the last of its kind.
-        let replaced = self.0.lock().held.insert(id, held);
-        drop(replaced);
+        self.0.lock().held.insert(id, held);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -60,8 +58,7 @@ impl HeldSqlLeases {
     }
 
     pub(crate) fn detach(&self, id: LeaseId) {
-        let detached = self.0.lock().held.remove(&id);
-        drop(detached);
+        self.0.lock().held.remove(&id);
     }
 
     /// Another process has adopted a lease, if it is one of them.

@@ -179,8 +179,7 @@ impl SessionHandle {
     }
 
     pub(crate) fn detach(&self, id: LeaseId) {
-        let detached = self.held_leases.lock().controls.remove(&id);
-        drop(detached);
+        self.held_leases.lock().controls.remove(&id);
     }
 
     /// Ends the session, and returns the locks that are still held in it.

@@ -64,8 +64,8 @@ impl SessionLocks {
         self.0.contains_key(&id)
     }
 
-    pub(super) fn remove(&mut self, id: LeaseId) -> Option<SessionLock> {
-        self.0.remove(&id)
+    pub(super) fn remove(&mut self, id: LeaseId) {
+        self.0.remove(&id);
     }
 
     /// The handles of all holders: a copy, for a lock may leave when its holder is notified.

@@ -237,8 +237,7 @@ impl ZkSession {
 
     /// From here on the end of the node is not reported.
     pub(crate) fn detach(&self, id: LeaseId) {
-        let removed = lock(&self.locks).remove(id);
-        drop(removed);
+        lock(&self.locks).remove(id);
     }
 
     /// The lock is about to get a node of another name, in one transaction.
