@@ -175,10 +175,6 @@ pub(crate) struct EventEmitter {
 }
 
 impl EventEmitter {
-    pub(crate) fn key(&self) -> &LockKey {
-        &self.key
-    }
-
     pub(crate) fn emit(&self, kind: EventKind<'_>) {
         self.tell_of(None, kind);
     }

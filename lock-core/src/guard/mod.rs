@@ -361,7 +361,7 @@ impl LockGuard {
         }
     }
 
-    fn hold(&self) -> &Arc<HeldLease> {
+    pub(crate) fn hold(&self) -> &Arc<HeldLease> {
         self.hold
             .as_ref()
             .expect("BUG: a guard that ended is out of reach")
@@ -397,18 +397,9 @@ impl LockGuard {
         new.is_some_and(|new| !new.is_over()) || self.hold().suffices_for(request)
     }
 
-    /// Passes the released lease to `hook` first.
-    pub(crate) fn set_release_hook(&self, hook: Arc<dyn ReleaseHook>) {
-        self.hold().set_release_hook(hook);
-    }
-
     /// A second guard for the same owner, if the lock is held.
     pub(crate) fn reentered(hold: &Arc<HeldLease>) -> Option<Self> {
         hold.enter().then(|| Self::new(Arc::clone(hold)))
-    }
-
-    pub(crate) fn shared_hold(&self) -> &Arc<HeldLease> {
-        self.hold()
     }
 
     /// Ends a guard that no caller has received.

@@ -212,7 +212,7 @@ impl PendingRelease {
                 Ok(Some(token)) => {
                     // A grant that arrives too late is released: the ticket is then used up.
                     let guard = self.granted(request, Grant::new(sent, Some(token)))?;
-                    guard.shared_hold().may_last(longest_left);
+                    guard.hold().may_last(longest_left);
                     return Ok(guard);
                 }
                 Ok(None) => {

@@ -48,13 +48,6 @@ impl Observe {
         self
     }
 
-    fn prepare(&self, request: &AcquireRequest) -> AcquireRequest {
-        match &self.observer {
-            Some(observer) => request.clone().with_observer(Arc::clone(observer)),
-            None => request.clone(),
-        }
-    }
-
     fn span(&self, request: &AcquireRequest) -> Span {
         let (key, mode, wait) = (request.key().as_str(), request.mode(), request.wait());
         tracing::debug_span!(
@@ -97,7 +90,10 @@ impl DistributedLock for Observe {
             if self.observer.is_none() && span.is_disabled() {
                 return self.inner.acquire(request).await;
             }
-            let request = self.prepare(request);
+            let mut request = request.clone();
+            if let Some(observer) = &self.observer {
+                request = request.with_observer(Arc::clone(observer));
+            }
             let attempt =
                 ObservedAcquire::new(self.inner.capabilities().backend, &request, span.clone());
             let acquired = self.inner.acquire(&request).instrument(span).await;

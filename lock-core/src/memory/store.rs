@@ -57,7 +57,12 @@ impl MemoryStore {
     ) -> Result<(ClaimReply, GrantPush)> {
         let acquire = || {
             let (push, receiver) = oneshot::channel();
-            let waiter = waiter.map(|engine| move || MemoryWaiter::new(engine.clone(), push));
+            let waiter = waiter.map(|engine| {
+                move || MemoryWaiter {
+                    engine: engine.clone(),
+                    push,
+                }
+            });
             let answer = self.change(key, |now, table| table.acquire(now, key, claim, waiter));
             (answer, receiver)
         };

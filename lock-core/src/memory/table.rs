@@ -61,12 +61,6 @@ pub(super) struct MemoryWaiter {
     pub(super) push: oneshot::Sender<Grant>,
 }
 
-impl MemoryWaiter {
-    pub(super) fn new(engine: Engine, push: oneshot::Sender<Grant>) -> Self {
-        Self { engine, push }
-    }
-}
-
 /// The answer to an acquisition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ClaimReply {

@@ -194,7 +194,7 @@ impl HeldLease {
 
     /// The key as the user named it.
     pub(crate) fn named(&self) -> &LockKey {
-        self.events.key()
+        &self.events.key
     }
 
     pub(crate) fn token(&self) -> Option<FencingToken> {
@@ -393,6 +393,7 @@ impl HeldLease {
         self.entries.leave()
     }
 
+    /// Passes the lease to `hook` before it is released.
     pub(crate) fn set_release_hook(&self, hook: Arc<dyn ReleaseHook>) {
         let occupied = self.hook.set(hook).is_err();
         debug_assert!(!occupied, "BUG: one local queue for each holder");
@@ -525,7 +526,7 @@ impl HeldLease {
 
     /// Ties two leases of one lock, so that neither outlives the loss of the other.
     pub(super) fn tie(self: &Arc<Self>, old: LockGuard, has_token: bool) {
-        let other = Arc::clone(old.shared_hold());
+        let other = Arc::clone(old.hold());
         for (one, other) in [(self, &other), (&other, self)] {
             drop(one.migration.set(Box::default()));
             let mut migration = one.migration().expect("BUG: set above");
@@ -534,7 +535,7 @@ impl HeldLease {
         let mut migration = self.migration().expect("BUG: set above");
         migration.has_token = has_token;
         let mut held = migration.old.iter();
-        let is_reentry = held.any(|held| Arc::ptr_eq(held.shared_hold(), &other));
+        let is_reentry = held.any(|held| Arc::ptr_eq(held.hold(), &other));
         let surplus = match is_reentry {
             true => Some(old),
             false => {
@@ -604,7 +605,7 @@ mod tests {
         for _ in 0..3 {
             drop(request().await.unwrap());
         }
-        let kept = guard.shared_hold().migration().map(|it| it.old.len());
+        let kept = guard.hold().migration().map(|it| it.old.len());
         assert_eq!(kept, Some(1));
         assert!(guard.is_held() && old.try_lock("k").await.unwrap().is_none());
         guard.release().await.unwrap();
@@ -621,8 +622,8 @@ mod tests {
         tokio::task::yield_now().await;
         // That thread has to stop here, before it signals the loss.
         let lost = LostReason::Expired;
-        guard.shared_hold().validity.end(End::Lost(lost)).unwrap();
-        guard.shared_hold().counterpart().unwrap().lose(lost);
+        guard.hold().validity.end(End::Lost(lost)).unwrap();
+        guard.hold().counterpart().unwrap().lose(lost);
         while old.try_lock("k").await.unwrap().is_none() {
             tokio::task::yield_now().await;
         }

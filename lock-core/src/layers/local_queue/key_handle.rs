@@ -10,10 +10,10 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::key_queue::{Arrival, KeyQueue, LineEnd, LocalHolder, NextContender, Vacancy};
-use super::{KeyQueues, full, unanswered};
+use super::{KeyQueues, unanswered};
 use crate::attempt_state::AttemptState;
 use crate::engine::{MIN_ATTEMPT, catch_panic, current_runtime};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{HandOver, HeldLease, LockGuard, ReleaseHook, ReleasedLease, Undelivered};
 use crate::key::LockKey;
 use crate::layers::HashedKey;
@@ -80,8 +80,8 @@ impl KeyHandle {
 
     /// Seats `guard`, lets the lock come back here at its end, and wakes the tasks that enter or contend now.
     fn set_holder(&self, guard: &LockGuard, request: &AcquireRequest, handovers: u32) {
-        guard.set_release_hook(Arc::new(self.clone()));
-        let hold = Arc::clone(guard.shared_hold());
+        let hold = Arc::clone(guard.hold());
+        hold.set_release_hook(Arc::new(self.clone()));
         let owner = request.owner().cloned();
         let (joining, next) = self.change(|queue| {
             // What comes from the server comes through the contender.
@@ -345,16 +345,14 @@ impl Drop for QueuedWaiter {
 }
 
 fn too_many(max: usize) -> Error {
-    full(format!(
-        "{max} tasks of this process wait for the lock already"
-    ))
+    let message = format!("{max} tasks of this process wait for the lock already");
+    Error::new(ErrorKind::QueueFull, message)
 }
 
 #[cfg(all(test, not(polylock_loom)))]
 mod tests {
     use super::*;
     use crate::engine::Engine;
-    use crate::error::ErrorKind;
     use crate::ext::DistributedLockExt as _;
     use crate::layers::LocalQueue;
     use crate::memory::Memory;

@@ -257,15 +257,11 @@ impl LocalQueue {
     }
 }
 
-fn full(why: String) -> Error {
-    Error::new(ErrorKind::QueueFull, why)
-}
-
 /// The error of a request for a lock of which nothing is known, with what the backend says about the attempt
 /// under way. Called outside of the mutex of the table.
 fn unanswered(request: &AcquireRequest, attempt: &AttemptState) -> Error {
     if let Some(why) = attempt.why_full() {
-        return full(why);
+        return Error::new(ErrorKind::QueueFull, why);
     }
     let message = match attempt.why_unavailable() {
         Some(why) => why,
