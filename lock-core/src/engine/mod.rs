@@ -294,13 +294,12 @@ impl Engine {
 
     /// Bounds `work`; fails if it is not done in time or panics, and also if it goes on in another
     /// runtime than it began in, since its timers and sockets may have gone with that one. Work
-    /// without I/O needs no timer.
+    /// without I/O needs no timer, and does not read the clock.
     pub(crate) async fn finished<T>(
         &self,
         limit: Duration,
         work: impl Future<Output = T> + Send,
     ) -> Result<T, Unfinished> {
-        let deadline = Instant::now() + limit;
         let mut timer: Option<RuntimeTimer> = None;
         let work = catch_panic_async(work);
         tokio::pin!(work);
@@ -311,7 +310,8 @@ impl Engine {
             if let Poll::Ready(done) = inline_task::poll_woken(|| work.as_mut().poll(cx)) {
                 return Poll::Ready(done.ok_or(Unfinished::Late));
             }
-            let timer = timer.get_or_insert_with(|| RuntimeTimer::until(deadline, self));
+            let timer =
+                timer.get_or_insert_with(|| RuntimeTimer::until(Instant::now() + limit, self));
             timer.poll(cx).map(|()| Err(Unfinished::Late))
         })
         .await
