@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout};
 
-use crate::error::{RedisCause, RedisFailure, Refusal};
+use crate::error::{RedisCause, RedisFailure};
 use crate::keys::RedisKeys;
 use crate::reply::{self, LeaseReply};
 use crate::script::RENEW;
@@ -169,16 +169,11 @@ impl Server {
         if !states.iter().all(is_lost) {
             return;
         }
-        match timeout(within, self.extend(due)).await {
-            // A lost lease is not extended.
-            Ok(Ok(found)) if found.iter().all(is_lost) => *states = found,
-            // The data of the server may be old, and does not show that the lease is lost.
-            Ok(Err(failure))
-                if failure.is_of_replica() || failure.refusal() == Some(Refusal::ClusterDown) =>
-            {
-                *states = due.iter().map(|_| Err(failure.clone())).collect();
-            }
-            _ => {}
+        // Without a reply the loss is certain all the same, and a lost lease is not extended.
+        if let Ok(Ok(found)) = timeout(within, self.extend(due)).await
+            && found.iter().all(is_lost)
+        {
+            *states = found;
         }
     }
 

@@ -37,20 +37,20 @@ macro_rules! scripts {
 
 // The file of each script documents it.
 scripts! {
-    ACQUIRE = "acquire": "holders", "queue", "acquire";
-    ADOPT = "adopt": "holders", "queue", "places", "adopt";
+    ACQUIRE = "acquire": "master", "holders", "queue", "acquire";
+    ADOPT = "adopt": "master", "holders", "queue", "places", "adopt";
     AGE = "age": "age";
-    BREAK = "break": "holders", "queue", "inspect", "places", "break";
-    DOWNGRADE = "downgrade": "holders", "queue", "downgrade";
+    BREAK = "break": "master", "holders", "queue", "inspect", "places", "break";
+    DOWNGRADE = "downgrade": "master", "holders", "queue", "downgrade";
     TYPES = "types": "types";
-    INSPECT = "inspect": "holders", "queue", "inspect", "inspect.return";
-    AGREE = "agree": "holders", "agree";
+    INSPECT = "inspect": "master", "holders", "queue", "inspect", "inspect.return";
+    AGREE = "agree": "master", "holders", "agree";
     RECORD = "record": "record";
-    RELEASE = "release": "release", "holders", "queue", "release.rest";
-    RENEW = "renew": "renew";
-    RESERVE = "reserve": "holders", "queue", "reserve";
-    VOTE = "vote": "holders", "vote";
-    WITHDRAW = "withdraw": "holders", "withdraw";
+    RELEASE = "release": "release", "master", "holders", "queue", "release.rest";
+    RENEW = "renew": "master", "renew";
+    RESERVE = "reserve": "master", "holders", "queue", "reserve";
+    VOTE = "vote": "master", "holders", "vote";
+    WITHDRAW = "withdraw": "master", "holders", "withdraw";
 }
 
 /// Tokens that are set aside for hand-overs at first; the scripts of a quorum know it as well.

@@ -331,3 +331,16 @@ fn waiters_that_end_with_their_queue_leave_nothing_that_piles_up() {
     ];
     assert_eq!(fields, expected);
 }
+
+/// Its data may be old. In a cluster, a renewal names the lock alone.
+#[test]
+fn a_replica_says_of_no_lease_that_it_is_lost() {
+    let server = held();
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    for keys in [&["1", "a"][..], &["2", "a", "{a}:notes"]] {
+        let renew = [&["EVAL", RENEW.text], keys, &[NEXT, "30000", "least", ""]].concat();
+        let reply = server.command(&renew);
+        let says = format!("{reply:?}");
+        assert!(reply.is_error() && says.contains("READONLY"), "{says}");
+    }
+}

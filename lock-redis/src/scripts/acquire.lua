@@ -30,7 +30,7 @@ if is_holder(id) then
 end
 if to ~= '' and to ~= '+' and not ticket then
   -- Granted and ended since, or dropped: it comes with another id if it comes again.
-  require_master()
+  require_master(NOTES)
   return { 'gone', 0 }
 end
 local begins = false
@@ -65,7 +65,7 @@ if not first and admits(mode) then
   hold(id, mode, label, ttl, token)
   return token
 elseif alive == '0' then
-  require_master()
+  require_master(NOTES)
   return { 'held', 0 }
 end
 ticket = call('XADD', QUEUE, '*', 'w', ARGV[3])

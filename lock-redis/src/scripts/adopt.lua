@@ -9,12 +9,12 @@
 local id, new, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local as, value = held()
 if as ~= 'x' then
-  require_master()
+  require_master(NOTES)
   return false
 end
 local holder, label, told = string.match(value, '^(%x+)|([^|]*)|?(%d*)')
 if holder ~= id and holder ~= new then
-  require_master()
+  require_master(NOTES)
   return false
 end
 -- A server without memory denies XADD as the first write of a script, and not this.

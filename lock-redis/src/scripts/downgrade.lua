@@ -5,7 +5,7 @@
 -- Gives 1; if the id does not hold the lock, 2 if an administrator broke it, else 0.
 local id, token = ARGV[1], ARGV[2]
 local function lost()
-  require_master()
+  require_master(NOTES)
   return call('HGET', NOTES, 'b:' .. id) and 2 or 0
 end
 local as, value = held()

@@ -25,16 +25,6 @@ local function now()
   return math.floor(micros() / 1000)
 end
 
--- Fails on a replica, and in a cluster that is down and answers reads, which refuse every write: their data may be
--- old, and does not show what is held. No field has this name, so that a master does nothing.
-local function require_master()
-  local written = redis.pcall('HDEL', NOTES, '')
-  local why = type(written) == 'table' and written['err'] or ''
-  if string.find(why, 'READONLY', 1, true) or string.find(why, 'cluster is down', 1, true) then
-    call('HDEL', NOTES, '')
-  end
-end
-
 -- Keeps NOTES for at least so many milliseconds.
 local function keep_notes(ms)
   if call('PTTL', NOTES) < ms then

@@ -1,3 +1,3 @@
 
-require_master()
+require_master(NOTES)
 return inspect()

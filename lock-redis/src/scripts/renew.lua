@@ -72,17 +72,10 @@ for n = 1, #ARGV / 4 do
       end
     end
   end
-  if held == 0 and notes then
-    -- The data of a replica, and of a cluster that is down and answers reads, may be old, and does not show that a
-    -- lease is lost. They refuse every write; no field has this name, so that a master does nothing.
-    local written = redis.pcall('HDEL', notes, '')
-    local why = type(written) == 'table' and written['err'] or ''
-    if string.find(why, 'READONLY', 1, true) then
-      return redis.error_reply('READONLY this is a replica')
-    elseif string.find(why, 'cluster is down', 1, true) then
-      return redis.error_reply('CLUSTERDOWN the cluster is down')
-    end
-    if type(redis.pcall('HGET', notes, 'b:' .. id)) == 'string' then
+  if held == 0 then
+    -- By a key that every call has.
+    require_master(lock)
+    if notes and type(redis.pcall('HGET', notes, 'b:' .. id)) == 'string' then
       held = 2
     end
   end
