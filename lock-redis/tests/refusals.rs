@@ -464,6 +464,7 @@ async fn a_replica_answers_no_question_about_locks() {
         admin.list("").await.map(drop),
         admin.list("free").await.map(drop),
         admin.watch("").await.map(drop),
+        admin.break_lock(&key("free"), "test").await.map(drop),
         // Its data may be older than the lease, or than the release of the lock.
         locks
             .acquire(&attempt("a").with_mode(Mode::Shared))

@@ -2,7 +2,9 @@
 
 use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
 
-use crate::script::{ACQUIRE, ADOPT, BREAK, DOWNGRADE, RELEASE, RENEW, RESERVE, Script};
+use crate::script::{
+    ACQUIRE, ADOPT, AGREE, BREAK, DOWNGRADE, RELEASE, RENEW, RESERVE, Script, VOTE,
+};
 
 /// Thousands within a millisecond: a script sees one time from its beginning to its end.
 #[test]
@@ -343,4 +345,33 @@ fn a_replica_says_of_no_lease_that_it_is_lost() {
         let says = format!("{reply:?}");
         assert!(reply.is_error() && says.contains("READONLY"), "{says}");
     }
+}
+
+/// At the master the lock may be held, by this id as well, or be free.
+#[test]
+fn a_replica_answers_no_script_by_what_it_has() {
+    let holder = format!("{LAST}|label");
+    let vote = ["60000", LAST, &holder, "x", "30000", "0", "", "", "9e15"];
+    // A heartbeat that comes too soon to be stored.
+    let waiter = format!("{NEXT}|3000|3000|2|x|channel|label");
+    let mut answered = Vec::new();
+    for (script, args, is_held) in [
+        (&ACQUIRE, &["30000", "?", &waiter][..], true),
+        (&RELEASE, &[LAST, ""], true),
+        (&RESERVE, &[LAST, "1"], true),
+        (&AGREE, &["60000", LAST, "7", "7"], true),
+        (&VOTE, &vote, true),
+        (&BREAK, &["reason", ""], false),
+    ] {
+        let server = match is_held {
+            true => held_and_wanted("x"),
+            false => RedisServer::start(RedisOptions::new()),
+        };
+        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+        let reply = run(&server, script, args);
+        if !format!("{reply:?}").contains("READONLY") {
+            answered.push((script.name, reply));
+        }
+    }
+    assert_eq!(answered, []);
 }

@@ -40,6 +40,8 @@ if ticket and has_heartbeat(ticket, channel, now()) then
   begins = call('HSET', NOTES, 'w:' .. id, string.format('%.0f|%s|%s', now(), beat, channel)) == 1
   keep_notes(2 * alive)
   forget_broken()
+elseif ticket then
+  require_master(NOTES)
 end
 local first = first_waiter()
 if first then

@@ -6,6 +6,7 @@
 -- Gives 1; 0 if the id does not hold the lock; the last token of this node if that is in the way.
 local id, token, top = ARGV[2], ARGV[3], tonumber(ARGV[4])
 if not is_holder(id) then
+  require_master(NOTES)
   return 0
 end
 local fence = call('GET', TOKENS) or ''

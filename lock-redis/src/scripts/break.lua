@@ -32,5 +32,7 @@ elseif ARGV[2] == 'acks' then
   call('DEL', LOCK)
   call('SET', LOCK, '', 'PX', 1)
   call('DEL', LOCK)
+else
+  require_master(NOTES)
 end
 return found

@@ -13,6 +13,8 @@ else
   if ticket then
     call('XDEL', QUEUE, ticket)
     call('HDEL', NOTES, 'w:' .. id)
+  else
+    require_master(NOTES)
   end
 end
 serve(id)

@@ -5,6 +5,7 @@
 -- Gives the first one, or false if the id does not hold the lock alone.
 local as, value = held()
 if as ~= 'x' or string.sub(value, 1, 33) ~= ARGV[1] .. '|' then
+  require_master(NOTES)
   return false
 end
 return draw(tonumber(ARGV[2]))

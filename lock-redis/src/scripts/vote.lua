@@ -41,10 +41,15 @@ if now() > limit then
   return {'late', now()}
 end
 
+local function refused(ms)
+  require_master(NOTES)
+  return {'held', ms, last}
+end
+
 -- A waiting writer keeps new readers out.
 local until_, claimant = string.match(call('HGET', NOTES, 'claim') or '', '^(%d+)|(.*)$')
 if mode == 's' and until_ and tonumber(until_) > now() then
-  return {'held', tonumber(until_) - now(), last}
+  return refused(tonumber(until_) - now())
 end
 if admits(mode) then
   if claimant and claimant == waiter then
@@ -63,4 +68,4 @@ if held() == 's' and mode == 'x' and claim then
   call('HSET', NOTES, 'claim', string.format('%.0f|%s', now() + tonumber(claim), waiter))
   keep_notes(tonumber(claim))
 end
-return {'held', free_in(), last}
+return refused(free_in())
