@@ -37,8 +37,8 @@ pub(crate) struct RedisWaiter {
 enum QueuePhase {
     /// Nothing yet.
     Asking,
-    /// It has joined the queue by a plain command, with this reply; the state of the lock is unknown.
-    Joined { by: Done },
+    /// It has joined the queue by a plain command; the state of the lock is unknown.
+    Joined,
     /// Another client holds the lock.
     Held {
         by: Done,
@@ -139,8 +139,9 @@ impl RedisWaiter {
         match self.answered(joining).await {
             Some(Ok((Some(ticket), by))) => {
                 self.lease.joined(ticket);
+                // Nearly every queue has a holder, and short waits behind this one end before the first heartbeat.
                 self.tell_contention(&by).await;
-                self.phase = QueuePhase::Joined { by };
+                self.phase = QueuePhase::Joined;
             }
             Some(Ok((None, _))) => {
                 hint.forget_queue(key);
@@ -215,7 +216,7 @@ impl RedisWaiter {
         request: impl Future<Output = Result<T, RedisFailure>>,
     ) -> Option<Result<T, RedisFailure>> {
         let budget = match self.phase {
-            QueuePhase::Joined { .. } | QueuePhase::Held { .. } => self.budget.with_grace(),
+            QueuePhase::Joined | QueuePhase::Held { .. } => self.budget.with_grace(),
             QueuePhase::Asking | QueuePhase::Silent { .. } => self.budget,
         };
         let mut answered = pin!(self.lease.answered(budget, request));
@@ -347,10 +348,10 @@ impl RedisWaiter {
     /// The error after the deadline of the caller, with no request in flight.
     async fn gives_up(&self) -> Error {
         match &self.phase {
-            QueuePhase::Joined { by } | QueuePhase::Held { by, .. } => {
-                self.client.refused(&self.lease, self.budget, by).await
+            QueuePhase::Held { by, .. } => self.client.refused(&self.lease, self.budget, by).await,
+            QueuePhase::Asking | QueuePhase::Joined | QueuePhase::Silent { .. } => {
+                self.unanswered()
             }
-            QueuePhase::Asking | QueuePhase::Silent { .. } => self.unanswered(),
         }
     }
 
@@ -362,7 +363,7 @@ impl RedisWaiter {
                 failure.outcome_unknown |= self.lease.is_under_way();
                 failure.into()
             }
-            QueuePhase::Asking | QueuePhase::Joined { .. } | QueuePhase::Held { .. } => {
+            QueuePhase::Asking | QueuePhase::Joined | QueuePhase::Held { .. } => {
                 let message = "the wait timed out without a reply of the server";
                 Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
             }
@@ -390,6 +391,8 @@ impl RedisWaiter {
                 let pause = self.jitter(Duration::from_millis(50));
                 sleep(self.budget.left(pause)).await;
             }
+            // A queue may outlive its holder: the next request finds out.
+            None if matches!(self.phase, QueuePhase::Joined) => {}
             None if self.budget.is_over() => return Err(self.gives_up().await),
             None => {}
         }
@@ -422,7 +425,7 @@ impl RedisWaiter {
         }
         self.poll = MIN_POLL;
         let mut beat = heartbeat(self.lease.claim.ttl);
-        if matches!(self.phase, QueuePhase::Joined { .. }) {
+        if matches!(self.phase, QueuePhase::Joined) {
             beat = beat.min(FIRST_HEARTBEAT);
         }
         let beat = self.jitter(beat);

@@ -9,6 +9,7 @@ use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::proxy::{Command, Direction, Fate, Proxy, PushFate, ReplyOrder, Then, Watch};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, Reply};
 use lock_testkit::taker::Taker;
+use polylock_core::engine::Engine;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Reachable;
 use polylock_core::{DistributedLock, ErrorKind, LostReason, Wait};
@@ -300,6 +301,28 @@ async fn a_short_wait_finds_a_lock_free_whose_queue_is_left() {
     drop(gone);
     let all = [&clients[0], &clients[1], &other];
     place.assert_nothing_left(&all, "a").await;
+}
+
+/// The first heartbeat, which would find it free, is late: the runtime is blocked until after the wait.
+#[tokio::test]
+async fn a_wait_that_ends_before_its_first_heartbeat_finds_a_lock_free_whose_queue_is_left() {
+    let place = Place::new();
+    let blocked = place
+        .direct()
+        .with_engine(Engine::on_current_runtime("redis"));
+    let (blocked, other) = (open(blocked).await, place.elsewhere().await);
+    let lasting = || request("a").with_ttl(LONG_TTL);
+    let guard = take(&other, "a").await;
+    let next = place.waiter(&blocked, within(lasting(), SOON * 4)).await;
+    release(guard).await;
+    let gone = granted(next).await;
+    place.command(&["DEL", "a"]);
+    let waiter = waiting(&blocked, within(lasting(), ms(500)));
+    let has_joined = || place.waiters("a") == 1 || waiter.is_finished();
+    until("it has joined", has_joined).await;
+    std::thread::sleep(ms(700));
+    release(granted(waiter).await).await;
+    drop(gone);
 }
 
 #[tokio::test]
