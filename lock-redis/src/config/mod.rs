@@ -351,9 +351,10 @@ impl RedisConfig {
     /// Requires this many replicas to store a lock before it counts as acquired or renewed. `WAIT` waits
     /// for them up to `timeout`, 10 ms to 1 min. Default: 0, and 500 ms.
     ///
-    /// Each acquisition takes as long as the replicas do. While too few of them are connected, no lock
-    /// can be acquired, and held locks are lost at the end of their leases. Replica acks make the loss
-    /// of a lock in a failover less likely but not impossible: another replica may be promoted.
+    /// Each acquisition takes as long as the replicas do; more than eight at a time in one runtime wait for
+    /// each other. While too few of them are connected, no lock can be acquired, and held locks are lost at
+    /// the end of their leases. Replica acks make the loss of a lock in a failover less likely but not
+    /// impossible: another replica may be promoted.
     ///
     /// A renewal waits for less, to leave time for its retries: up to 7.5% of a ttl of 5 s or less, 375 ms
     /// with a ttl of up to 30 s, and 1/80 of a longer ttl, at most 1.875 s. Replicas that take longer than

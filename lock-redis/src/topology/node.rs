@@ -33,24 +33,17 @@ pub(crate) struct RedisNode {
 /// A connection of one runtime.
 type ConnectionEntry = ((Id, Use), Weak<RedisConnection>);
 
-/// `WAIT` blocks all later requests on a connection, so calls that wait use a separate one. Renewals that wait have
-/// less time than other calls, and would be late behind them.
+/// `WAIT` blocks all later requests on a connection, so calls that wait use others, each the one that the fewest
+/// calls use. Renewals that wait have less time than other calls, and would be late behind them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Use {
     Calls,
     Renewals,
-    Waits,
+    Waits(u8),
 }
 
-impl Use {
-    fn of(call: &Call<'_>) -> Self {
-        match call.wait {
-            None => Self::Calls,
-            Some(_) if call.is_renewal => Self::Renewals,
-            Some(_) => Self::Waits,
-        }
-    }
-}
+/// Max connections of a runtime for calls that wait.
+const MAX_WAITS: u8 = 8;
 
 impl RedisNode {
     pub(super) fn new(connector: Connector, shared: Arc<ConnectionContext>) -> Self {
@@ -135,7 +128,12 @@ impl RedisNode {
         asking: bool,
         deadline: Instant,
     ) -> Result<Done, RedisFailure> {
-        let connection = self.connection(Use::of(&call));
+        let used = match call.wait {
+            None => Use::Calls,
+            Some(_) if call.is_renewal => Use::Renewals,
+            Some(_) => self.least_used(),
+        };
+        let connection = self.connection(used);
         let deadline = deadline + call.wait.map_or(Duration::ZERO, |(_, within)| within);
         let mut answers = match (call.wait, call.batch) {
             (Some(wait), Some(batch)) => {
@@ -302,6 +300,20 @@ impl RedisNode {
         let runtime = Handle::current();
         let at = (runtime.id(), used);
         self.known(at).unwrap_or_else(|| self.add(&runtime, at))
+    }
+
+    /// The connection for calls that wait that the fewest of them use; the first one, or a new one, among equals.
+    fn least_used(&self) -> Use {
+        let runtime = Handle::current().id();
+        let connections = self.connections.read();
+        let connections = connections.unwrap_or_else(PoisonError::into_inner);
+        let users = |used: &Use| {
+            let known = connections.iter().find(|(at, _)| *at == (runtime, *used));
+            // One is the task that keeps it.
+            known.map_or(0, |(_, one)| one.strong_count().saturating_sub(1))
+        };
+        let least = (0..MAX_WAITS).map(Use::Waits).min_by_key(users);
+        least.unwrap_or(Use::Waits(0))
     }
 
     fn known(&self, at: (Id, Use)) -> Option<Arc<RedisConnection>> {
