@@ -71,8 +71,10 @@ impl RedisClient {
         let (pending, lease) = self.arm(request)?;
         let key = lease.claim.keys.name();
         let mut taken = None;
+        // The plain commands wait for replicas also if they acquire nothing.
+        let has_acks = self.server.replicas.is_some();
         if request.mode() == Mode::Exclusive
-            && !(budget.waits() && self.contention.is_contended(key))
+            && !((budget.waits() || has_acks) && self.contention.is_contended(key))
         {
             let sent = self.engine.now();
             let server = &self.server;
@@ -83,6 +85,9 @@ impl RedisClient {
                     return self.settle(pending, &lease, request, RedisOutcome::Granted(grant));
                 }
                 Some(Ok((PlainReply::Held, done))) if !budget.waits() => {
+                    if has_acks {
+                        self.contention.record(key);
+                    }
                     let refused = self.refused(&lease, budget, &done).await;
                     return self.settle(pending, &lease, request, RedisOutcome::Refused(refused));
                 }

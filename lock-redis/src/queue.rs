@@ -238,22 +238,16 @@ impl RedisWaiter {
             let (claim, unanswered) = (&lease.claim, &lease.unanswered);
             server.acquire(claim, place, wait, unanswered)
         };
-        let Some(replicas) = server.replicas else {
-            return ask(None).await;
-        };
-        if self.budget.waits() {
-            // Replicas need not know of a waiter. A grant is requested again below: that extends the
-            // lease, and the replicas that acknowledge this write have the grant as well.
-            match ask(None).await? {
-                (AcquireReply::Granted(_), _) => {
-                    let again = ask(Some(replicas)).await;
-                    // The first request has the lock.
-                    return again.map_err(|failure| failure.cause.unknown());
-                }
-                answer => return Ok(answer),
+        match (ask(None).await?, server.replicas) {
+            // Replicas need not know of a waiter. The grant is requested again: that extends the lease, and the
+            // replicas that acknowledge this write have the grant as well.
+            ((AcquireReply::Granted(_), _), Some(replicas)) => {
+                let again = ask(Some(replicas)).await;
+                // The first request has the lock.
+                again.map_err(|failure| failure.cause.unknown())
             }
+            (answer, _) => Ok(answer),
         }
-        ask(Some(replicas)).await
     }
 
     async fn subscribe(&mut self) -> Result<()> {

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use crate::support::{
     SOON, TTL, acquire, admin, any_id, assert_error, assert_replaced, attempt, commands, count,
     follow, granted, info, inspect, key, look, ms, noted, noted_waiters, of, of_cluster,
-    of_sentinels, open, pass, release, renewed, request, stays_held, take, until, waiting,
-    with_acks, within,
+    of_sentinels, open, pass, release, renewed, request, stays_held, take, take_long, until,
+    waiting, with_acks, within,
 };
 
 /// A failover takes seconds.
@@ -347,6 +347,23 @@ async fn grants_of_other_keys_wait_for_a_replica_at_the_same_time() {
         }
         assert!(round < 10, "they take {:?}", began.elapsed());
     }
+}
+
+/// The replica would delay the answer that the lock is held, which it need not know.
+#[tokio::test]
+async fn an_attempt_for_a_lock_that_was_held_a_moment_ago_waits_for_no_replica() {
+    let ([master, replica], _far, locks) = with_far_replica().await;
+    let guard = take_long(&*open(of(&master)).await, "a").await;
+    let once = attempt("a");
+    let _error = assert_error(&locks, &once, ErrorKind::Contended).await;
+    replica.stop();
+    master.command(&["CONFIG", "RESETSTAT"]);
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let once = once.clone().with_mode(mode);
+        let _error = assert_error(&locks, &once, ErrorKind::Contended).await;
+    }
+    assert!(!commands(&master).contains_key("wait"));
+    release(guard).await;
 }
 
 /// `WAIT` blocks its connection: renewals behind the grants of many waiters would be late, although the replica
