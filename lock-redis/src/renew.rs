@@ -34,6 +34,17 @@ impl Server {
         // The scheduler drops all results of a round that takes longer than its shortest timeout.
         let shortest = due.iter().map(|one| one.timeout).min();
         let limit = Instant::now() + shortest.unwrap_or_default() * 3 / 4;
+        self.renew_until(limit, due, lost, note).await
+    }
+
+    /// The same until a limit for the whole round.
+    pub(crate) async fn renew_until(
+        &self,
+        limit: Instant,
+        due: &[RenewalRequest],
+        lost: &Lost<'_>,
+        note: &Note<'_>,
+    ) -> Vec<LeaseReply> {
         let one_slot = self.one_slot();
         let (most, at_once) = match one_slot {
             true => (MAX_RENEWALS, 1),
@@ -100,7 +111,7 @@ impl Server {
             // A cluster refuses several keys, some of which are missing, while it moves their slot.
             let has_notes = self.one_slot();
             let notes = if has_notes { notes_of(due) } else { Vec::new() };
-            let (mut states, done) = self.extend_with(due, &notes, note, (wait, batch)).await?;
+            let (mut states, done) = self.extend(due, &notes, note, (wait, batch)).await?;
             if !has_notes {
                 let left = limit.saturating_duration_since(Instant::now());
                 let within = (left / 2).min(Duration::from_millis(250));
@@ -147,17 +158,6 @@ impl Server {
         states
     }
 
-    /// Extends leases in one call, and returns the result of each.
-    pub(crate) async fn extend(
-        &self,
-        due: &[RenewalRequest],
-    ) -> Result<Vec<LeaseReply>, RedisFailure> {
-        let (states, _) = self
-            .extend_with(due, &notes_of(due), &|_| None, (None, None))
-            .await?;
-        Ok(states)
-    }
-
     /// Finds out whether the only lease of a call, if it is lost, was broken by an administrator.
     async fn find_broken(
         &self,
@@ -169,8 +169,10 @@ impl Server {
         if !states.iter().all(is_lost) {
             return;
         }
+        let notes = notes_of(due);
+        let extending = self.extend(due, &notes, &|_| None, (None, None));
         // Without a reply the loss is certain all the same, and a lost lease is not extended.
-        if let Ok(Ok(found)) = timeout(within, self.extend(due)).await
+        if let Ok(Ok((found, _))) = timeout(within, extending).await
             && found.iter().all(is_lost)
         {
             *states = found;
@@ -188,7 +190,7 @@ impl Server {
     }
 
     /// `notes`: those of all leases, or empty for a single lease; then the reply cannot say that it was broken.
-    async fn extend_with(
+    async fn extend(
         &self,
         due: &[RenewalRequest],
         notes: &[Vec<u8>],
@@ -229,10 +231,10 @@ type RenewalLimits<'a> = (Instant, &'a Semaphore, Option<&'a WaitBatch>);
 
 /// How many calls a refused one is replaced by before its other halves fail as a whole: enough to find a few keys among
 /// thousands.
-pub(crate) const MAX_PARTS: usize = 64;
+const MAX_PARTS: usize = 64;
 
 /// The halves of a call that the server refused because of one of its keys.
-pub(crate) fn halves<'a>(
+fn halves<'a>(
     due: &'a [RenewalRequest],
     states: &[LeaseReply],
 ) -> Option<[&'a [RenewalRequest]; 2]> {

@@ -4,12 +4,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use polylock_core::{AcquireRequest, LeaseState, LostReason, RenewalRequest, Renewer, Result};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::node::{Quorum, QuorumNode, await_rest};
+use super::node::{Quorum, await_rest};
 use super::votes::{Decision, Votes};
-use crate::error::RedisFailure;
-use crate::renew::{MAX_PARTS, MAX_RENEWALS, halves};
 
 /// Renews leases on all nodes: one call per node for all that are due.
 #[async_trait]
@@ -18,9 +16,14 @@ impl Renewer for Quorum {
     /// holder, and so may a majority.
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let all: Arc<[RenewalRequest]> = due.into();
+        // Only the timeout of a node limits its calls.
+        let limit = Instant::now() + AcquireRequest::MAX_TTL;
         let mut answers = self.ask(|node| {
             let due = Arc::clone(&all);
-            async move { node.extend(&due).await }
+            async move {
+                let server = &node.server;
+                server.renew_until(limit, &due, &|_, _| (), &|_| None).await
+            }
         });
         let mut votes = vec![Votes::new(self.len()); due.len()];
         let mut broken = vec![false; due.len()];
@@ -82,29 +85,6 @@ impl Renewer for Quorum {
             Duration::ZERO => AcquireRequest::MAX_TTL,
             delay => delay.min(AcquireRequest::MAX_TTL),
         }
-    }
-}
-
-impl QuorumNode {
-    /// Extends leases, and returns the result of each on this node.
-    async fn extend(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, RedisFailure>> {
-        let mut answers = Vec::with_capacity(due.len());
-        let mut chunks: Vec<_> = due.chunks(MAX_RENEWALS).rev().collect();
-        let most = chunks.len() + MAX_PARTS;
-        let mut calls = 0;
-        while let Some(chunk) = chunks.pop() {
-            let states = self.server.extend(chunk).await;
-            calls += 1;
-            let states = states.unwrap_or_else(|failure| {
-                let all = chunk.iter().map(|_| Err(failure.clone()));
-                all.collect()
-            });
-            match halves(chunk, &states) {
-                Some([first, second]) if calls < most => chunks.extend([second, first]),
-                _ => answers.extend(states),
-            }
-        }
-        answers
     }
 }
 
