@@ -71,11 +71,7 @@ pub(crate) enum RedisCause {
     #[error("the server did not answer the renewal in time")]
     LateRenewal,
 
-    /// The lock was granted, but the grant would not survive a failover.
-    #[error("{acked} of {wanted} replicas have the grant in time, it is given back")]
-    Replicas { acked: u32, wanted: u32 },
-
-    /// The change was made, but a failover would undo it.
+    /// The grant or the change was made, but a failover would undo it.
     #[error("{acked} of {wanted} replicas have the change in time, it does not count")]
     Unacknowledged { acked: u32, wanted: u32 },
 
@@ -300,7 +296,6 @@ impl RedisCause {
             | Self::LateRenewal
             | Self::NoLogin { .. }
             | Self::NoMaster { .. }
-            | Self::Replicas { .. }
             | Self::Silent { .. }
             | Self::Unacknowledged { .. }
             | Self::Unconfirmed { .. }

@@ -152,15 +152,8 @@ impl Server {
 
     /// Confirms a grant while enough of its lease is left: the requested replicas have it, and its
     /// server is the master.
-    async fn confirm_grant(
-        &self,
-        done: &Done,
-        wait: Option<ReplicaWait>,
-        ttl: Duration,
-    ) -> Result<(), RedisFailure> {
-        if let Some((acked, wanted)) = done.lacks(wait) {
-            return Err(RedisCause::Replicas { acked, wanted }.unknown());
-        }
+    async fn confirm_grant(&self, done: &Done, ttl: Duration) -> Result<(), RedisFailure> {
+        Self::acknowledged(done, self.replicas)?;
         let within = self.timeout.min(ttl / 3);
         self.confirm_master(done, MAX_AGE, within).await
     }
@@ -177,9 +170,12 @@ impl Server {
 
     /// Whether enough replicas have a change.
     pub(crate) fn acknowledged(done: &Done, wait: Option<ReplicaWait>) -> Result<(), RedisFailure> {
-        match done.lacks(wait) {
-            Some((acked, wanted)) => Err(RedisCause::Unacknowledged { acked, wanted }.unknown()),
-            None => Ok(()),
+        match wait {
+            Some((wanted, _)) if done.acked < wanted => {
+                let acked = done.acked;
+                Err(RedisCause::Unacknowledged { acked, wanted }.unknown())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -226,7 +222,7 @@ impl Server {
         let done = self.topology.call(call).await?;
         let taken = reply::taken(&done.value, claim.holder.id());
         if let PlainReply::Granted(_) = taken {
-            self.confirm_grant(&done, call.wait, claim.ttl).await?;
+            self.confirm_grant(&done, claim.ttl).await?;
         }
         Ok((taken, done))
     }
@@ -254,7 +250,7 @@ impl Server {
         let answer = reply::answer(&done.value)?;
         // A grant that needs replicas but did not wait for them is requested again.
         if matches!(answer, AcquireReply::Granted(_)) && wait.is_some() == self.replicas.is_some() {
-            self.confirm_grant(&done, wait, claim.ttl).await?;
+            self.confirm_grant(&done, claim.ttl).await?;
         }
         Ok((answer, done))
     }

@@ -96,14 +96,6 @@ pub(crate) struct Done {
     pub(crate) server: Arc<str>,
 }
 
-impl Done {
-    /// How many replicas have the writes of the call and how many must, if those are too few.
-    pub(crate) fn lacks(&self, wait: Option<ReplicaWait>) -> Option<(u32, u32)> {
-        let acks = wait.map(|(wanted, _)| (self.acked, wanted));
-        acks.filter(|(acked, wanted)| acked < wanted)
-    }
-}
-
 /// What one server answered to a plain command.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeReply {
