@@ -2,14 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
-
-use polylock_core::engine::Moment;
 
 use crate::config::Endpoint;
-
-/// How long a Sentinel that never replied is ignored, although others still name it.
-const GIVEN_UP: Duration = Duration::from_secs(60);
 
 /// The addresses of the followed Sentinels, with their identities.
 ///
@@ -18,8 +12,6 @@ const GIVEN_UP: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct KnownSentinels {
     identities: HashMap<Endpoint, Option<Arc<str>>>,
-    /// Discovered Sentinels that never answered, with the time of the last attempt.
-    given_up: HashMap<Endpoint, Moment>,
 }
 
 impl KnownSentinels {
@@ -30,20 +22,9 @@ impl KnownSentinels {
         is_new
     }
 
-    /// Adds a Sentinel that another one names. Returns false if it is already followed, at any address,
-    /// or was given up recently.
-    pub(super) fn discover(
-        &mut self,
-        sentinel: &Endpoint,
-        identity: &Arc<str>,
-        now: Moment,
-    ) -> bool {
-        self.given_up
-            .retain(|_, since| now.since(*since) < GIVEN_UP);
-        if self.identities.contains_key(sentinel)
-            || self.given_up.contains_key(sentinel)
-            || self.knows(identity)
-        {
+    /// Adds a Sentinel that another one names. Returns false if it is already followed, at any address.
+    pub(super) fn discover(&mut self, sentinel: &Endpoint, identity: &Arc<str>) -> bool {
+        if self.identities.contains_key(sentinel) || self.knows(identity) {
             return false;
         }
         self.identities
@@ -72,12 +53,6 @@ impl KnownSentinels {
         self.identities.remove(sentinel);
     }
 
-    /// A discovered Sentinel has not replied for a long time.
-    pub(super) fn give_up(&mut self, sentinel: &Endpoint, now: Moment) {
-        self.remove(sentinel);
-        self.given_up.insert(sentinel.clone(), now);
-    }
-
     /// How many Sentinels are known by identity. A Sentinel that does not reply may be any of those that
     /// other Sentinels report, or be gone.
     pub(super) fn count(&self) -> usize {
@@ -101,32 +76,6 @@ mod tests {
         Endpoint::tcp(host, 26_379)
     }
 
-    fn second(n: u64) -> Moment {
-        Moment::from_nanos(n * 1_000_000_000)
-    }
-
-    #[test]
-    fn one_that_was_given_up_is_left_alone_for_a_minute() {
-        let a = Arc::<str>::from("a");
-        let mut followed = KnownSentinels::default();
-        assert!(followed.discover(&at("10.0.0.1"), &a, second(0)));
-        followed.give_up(&at("10.0.0.1"), second(80));
-        assert_eq!(followed.count(), 0, "one that was given up counts");
-        assert!(
-            !followed.discover(&at("10.0.0.1"), &a, second(139)),
-            "followed again within a minute"
-        );
-        assert!(
-            followed.discover(&at("10.0.0.2"), &a, second(139)),
-            "its new address"
-        );
-        followed.remove(&at("10.0.0.2"));
-        assert!(
-            followed.discover(&at("10.0.0.1"), &a, second(140)),
-            "not found again after a minute"
-        );
-    }
-
     #[test]
     fn a_sentinel_is_followed_once_and_counted_once() {
         let [a, b, c] = ["a", "b", "c"].map(Arc::<str>::from);
@@ -143,24 +92,18 @@ mod tests {
         );
         assert_eq!(followed.count(), 1);
 
-        assert!(followed.discover(&at("10.0.0.2"), &b, second(0)));
-        assert!(
-            !followed.discover(&at("10.0.0.2"), &b, second(0)),
-            "it is followed"
-        );
-        assert!(
-            !followed.discover(&at("10.0.0.9"), &a, second(0)),
-            "it has a name"
-        );
+        assert!(followed.discover(&at("10.0.0.2"), &b));
+        assert!(!followed.discover(&at("10.0.0.2"), &b), "it is followed");
+        assert!(!followed.discover(&at("10.0.0.9"), &a), "it has a name");
         assert_eq!(followed.count(), 2);
 
         // One that was down for long is found again, and one that was replaced is another one.
         followed.remove(&at("10.0.0.2"));
         assert_eq!(followed.count(), 1);
-        assert!(followed.discover(&at("10.0.0.2"), &b, second(0)));
+        assert!(followed.discover(&at("10.0.0.2"), &b));
         assert!(!followed.identify(&at("10.0.0.2"), &c));
         assert_eq!(followed.count(), 2);
-        assert!(followed.discover(&at("10.0.0.3"), &b, second(0)));
+        assert!(followed.discover(&at("10.0.0.3"), &b));
         assert_eq!(followed.count(), 3);
     }
 
@@ -172,7 +115,7 @@ mod tests {
         assert!(!followed.identify(&at("one.internal"), &a));
         followed.lose(&at("one.internal"));
         assert_eq!(followed.count(), 0, "one that is gone counts");
-        assert!(followed.discover(&at("10.0.0.2"), &b, second(0)));
+        assert!(followed.discover(&at("10.0.0.2"), &b));
         assert_eq!(followed.count(), 1);
         assert!(!followed.add(at("one.internal")), "it is listened to still");
     }

@@ -102,8 +102,7 @@ impl Master {
 
     /// Follows a Sentinel that another one reports, unless it is already followed.
     pub(super) fn discover(self: &Arc<Self>, sentinel: Endpoint, identity: &Arc<str>) {
-        let now = self.shared.engine.now();
-        if self.followed().discover(&sentinel, identity, now) {
+        if self.followed().discover(&sentinel, identity) {
             self.follow(sentinel);
         }
     }

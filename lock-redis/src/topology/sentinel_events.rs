@@ -32,9 +32,8 @@ pub(super) async fn follow(master: Arc<Master>, sentinel: Endpoint) {
                 }
             }
             if is_discovered && failures >= MAX_FAILURES {
-                // Sentinels remember moved Sentinels forever. One that returns is discovered again.
-                let now = master.shared.engine.now();
-                return master.followed().give_up(&sentinel, now);
+                // One that returns, or that others still name, is discovered again.
+                return master.followed().remove(&sentinel);
             }
             sleep(master.shared.engine.jitter(MAX_BACKOFF / 2, MAX_BACKOFF)).await;
         }
