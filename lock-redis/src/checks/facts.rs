@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
-use redis::{Value, cmd, from_redis_value};
+use redis::{Cmd, Value, cmd, from_redis_value};
+use tokio::time::Instant;
 
 use crate::error::{RedisCause, RedisFailure};
-use crate::topology::{NodeReply, RedisNode, Topology};
+use crate::topology::{RedisNode, Topology};
 
 /// The facts that one server reports; `None` for those that it does not report.
 #[derive(Clone, Debug, Default)]
@@ -84,31 +85,38 @@ async fn ask_one(node: &RedisNode) -> Result<ServerFacts, RedisFailure> {
         server: Arc::clone(node.server()),
         ..ServerFacts::default()
     };
-    let settings = SETTINGS.map(|name| {
+    if let Some(info) = told(node, &cmd("INFO")).await? {
+        facts.info(info);
+    }
+    for name in SETTINGS {
         let mut config = cmd("CONFIG");
         config.arg("GET").arg(name);
-        (
-            config,
-            ServerFacts::setting as fn(&mut ServerFacts, NodeReply),
-        )
-    });
-    let info = (cmd("INFO"), ServerFacts::info as fn(&mut _, _));
-    let time = (cmd("TIME"), ServerFacts::time as fn(&mut _, _));
-    for (command, read) in [info].into_iter().chain(settings).chain([time]) {
-        match node.ask(&command).await {
-            Ok(said) => read(&mut facts, said),
-            Err(failure) if failure.refusal().is_some() => {
-                tracing::debug!(?failure, "a check is left out");
-            }
-            Err(failure) => return Err(failure),
+        if let Some(values) = told(node, &config).await? {
+            facts.setting(values);
         }
+    }
+    let (asked, sent) = (SystemTime::now(), Instant::now());
+    if let Some(time) = told(node, &cmd("TIME")).await? {
+        facts.clock = offset(time, asked, sent.elapsed());
     }
     Ok(facts)
 }
 
+/// The reply of a server; `None` if it refuses the command.
+async fn told(node: &RedisNode, command: &Cmd) -> Result<Option<Value>, RedisFailure> {
+    match node.run(command).await {
+        Ok(reply) => Ok(Some(reply)),
+        Err(failure) if failure.refusal().is_some() => {
+            tracing::debug!(?failure, "a check is left out");
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
 impl ServerFacts {
-    fn info(&mut self, said: NodeReply) {
-        let Ok(text) = from_redis_value::<String>(said.value) else {
+    fn info(&mut self, info: Value) {
+        let Ok(text) = from_redis_value::<String>(info) else {
             return;
         };
         let lines = text.lines().filter_map(|line| line.split_once(':'));
@@ -126,8 +134,8 @@ impl ServerFacts {
         self.run_id = own("run_id");
     }
 
-    fn setting(&mut self, said: NodeReply) {
-        let Ok(values) = from_redis_value::<HashMap<String, String>>(said.value) else {
+    fn setting(&mut self, values: Value) {
+        let Ok(values) = from_redis_value::<HashMap<String, String>>(values) else {
             return;
         };
         for (name, value) in values {
@@ -140,10 +148,6 @@ impl ServerFacts {
                 _ => {}
             }
         }
-    }
-
-    fn time(&mut self, said: NodeReply) {
-        self.clock = offset(said.value, said.asked, said.round);
     }
 }
 

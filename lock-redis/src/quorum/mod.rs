@@ -35,7 +35,7 @@ use crate::error::{RedisCause, RedisFailure, Refusal};
 use crate::held_leases::HeldRedisLeases;
 use crate::lock::EventForwarder;
 use crate::server::{Server, millis};
-use crate::topology::{self, Topology};
+use crate::topology::{self, Call, Topology};
 
 pub(crate) use self::health::check_health;
 pub(crate) use self::votes::is_too_few;
@@ -212,8 +212,9 @@ async fn look_at(node: &QuorumNode, config: &RedisConfig) -> Result<(), RedisFai
 /// RESP2 without a password.
 async fn let_in(topology: &dyn Topology, config: &RedisConfig) -> Result<(), RedisFailure> {
     let until = Instant::now() + config.connect_timeout;
+    let ping = redis::cmd("PING");
     loop {
-        match topology.broadcast(&redis::cmd("PING")).await {
+        match topology.call(Call::plain(b"", &ping)).await {
             // The user is logged in, and may not run the command.
             Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => return Ok(()),
             Err(failure) if failure.is_retryable() && Instant::now() < until => {

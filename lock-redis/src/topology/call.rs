@@ -1,7 +1,7 @@
 //! The requests to servers, and their results.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use redis::Cmd;
 
@@ -94,14 +94,4 @@ pub(crate) struct Done {
     /// How many replicas have the writes of the call, if it waited for replicas.
     pub(crate) acked: u32,
     pub(crate) server: Arc<str>,
-}
-
-/// What one server answered to a plain command.
-#[derive(Clone, Debug)]
-pub(crate) struct NodeReply {
-    pub(crate) value: redis::Value,
-    /// When the command left, by the wall clock of this machine.
-    pub(crate) asked: SystemTime,
-    /// From then until the reply.
-    pub(crate) round: Duration,
 }

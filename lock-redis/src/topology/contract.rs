@@ -6,17 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::Cmd;
 
-use super::call::{Call, Done, NodeReply};
+use super::call::{Call, Done};
 use super::node::RedisNode;
 use crate::error::RedisFailure;
 
 /// The connections to the servers.
 ///
 /// A call ends within the timeout of the configuration, connecting included, plus the time that it waits
-/// for replicas. `open` has the timeout for connecting in addition; `broadcast` and `scan` have the timeout
-/// for each of their requests. Each method may be dropped at any point: the request is then executed or
+/// for replicas. `open` has the timeout for connecting in addition; `scan` has the timeout for each of its
+/// requests. Each method may be dropped at any point: the request is then executed or
 /// not, and later requests are not affected.
 #[async_trait]
 pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
@@ -66,16 +65,6 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
 }
 
 impl dyn Topology {
-    /// Runs a plain command on every master.
-    pub(crate) async fn broadcast(&self, command: &Cmd) -> Result<Vec<NodeReply>, RedisFailure> {
-        let mut replies = Vec::new();
-        for node in self.masters().await? {
-            let reply = node.ask(command).await;
-            replies.push(reply.inspect_err(|failure| self.learn(&node, failure))?);
-        }
-        Ok(replies)
-    }
-
     /// All keys of all masters that match a pattern, without duplicates. Keys that are created, deleted or moved
     /// to another master meanwhile may be included or missing. Reads anew which masters there are, as one without
     /// slots finds nothing and reports no error. Waits at most `within` for the confirmation of each master: the

@@ -39,7 +39,7 @@ use self::context::ConnectionContext;
 use self::sentinel::Sentinel;
 use self::standalone::Standalone;
 
-pub(crate) use self::call::{Call, CallKind, Done, NodeReply, ReplicaWait};
+pub(crate) use self::call::{Call, CallKind, Done, ReplicaWait};
 pub(crate) use self::connection_events::{ConnectionEvents, NoEvents};
 pub(crate) use self::contract::{MAX_AGE, Topology};
 pub(crate) use self::node::RedisNode;

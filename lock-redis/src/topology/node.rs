@@ -2,14 +2,14 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use redis::{Cmd, Pipeline, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::call::{Call, CallKind, Done, NodeReply};
+use super::call::{Call, CallKind, Done};
 use super::connection::RedisConnection;
 use super::connector::{Connector, require_master};
 use super::context::ConnectionContext;
@@ -201,22 +201,12 @@ impl RedisNode {
         }
     }
 
-    pub(super) async fn run(&self, request: &Cmd) -> Result<Value, RedisFailure> {
+    /// Sends a plain command.
+    pub(crate) async fn run(&self, request: &Cmd) -> Result<Value, RedisFailure> {
         let deadline = self.shared.deadline();
         self.connection(Use::Calls)
             .run(request, deadline, None)
             .await
-    }
-
-    /// The same, with the time of the reply.
-    pub(crate) async fn ask(&self, request: &Cmd) -> Result<NodeReply, RedisFailure> {
-        let (asked, sent) = (SystemTime::now(), Instant::now());
-        let value = self.run(request).await?;
-        Ok(NodeReply {
-            value,
-            asked,
-            round: sent.elapsed(),
-        })
     }
 
     /// Adds the keys of the server that match a pattern. Refuses a replica, whose keys may be old, unless the user
