@@ -10,7 +10,7 @@ use super::contract::Topology;
 use super::map::Map;
 use super::node::RedisNode;
 use super::pubsub::PubSub;
-use super::slots::Slots;
+use super::slots::{Slots, endpoint};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{RedisCause, RedisFailure, Refusal};
 use crate::keys::slot;
@@ -107,17 +107,10 @@ fn may_retry(failure: &RedisFailure) -> bool {
     }
 }
 
-/// Reads `host:port`, where the host may be an IPv6 address. The host of the server that sent it, which
-/// is `asked`, replaces one that it does not know.
-fn endpoint(text: &str, asked: &str) -> Option<Endpoint> {
+/// Reads `host:port` in a redirection by the server `asked`. The host may be an IPv6 address.
+fn target(text: &str, asked: &str) -> Option<Endpoint> {
     let (host, port) = text.rsplit_once(':')?;
-    let host = match host {
-        "" | "?" => asked.rsplit_once(':')?.0,
-        host => host,
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    (!host.is_empty()).then_some(())?;
-    Some(Endpoint::tcp(host, port.parse().ok()?))
+    endpoint(host, port.parse().ok()?, asked)
 }
 
 #[async_trait]
@@ -148,7 +141,7 @@ impl Topology for Cluster {
                 Err(failure) => failure,
             };
             let redirection = failure.redirection();
-            if let Some(to) = redirection.and_then(|(to, asked)| endpoint(to, asked)) {
+            if let Some(to) = redirection.and_then(|(to, asked)| target(to, asked)) {
                 if redirections < MAX_REDIRECTIONS {
                     asking = failure.refusal() == Some(Refusal::Ask);
                     if !asking {
@@ -226,7 +219,7 @@ mod tests {
             ("10.0.0.2:70000", "10.0.0.1:7000", None),
         ] {
             let expected = expected.map(|(host, port)| Endpoint::tcp(host, port));
-            assert_eq!(endpoint(text, asked), expected, "{text} from {asked}");
+            assert_eq!(target(text, asked), expected, "{text} from {asked}");
         }
     }
 }

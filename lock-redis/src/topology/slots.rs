@@ -23,6 +23,7 @@ impl Slots {
         let Value::Array(rows) = answer else {
             return None;
         };
+        let asked = &*asked.to_string();
         for row in rows {
             let Value::Array(row) = row else { return None };
             let [
@@ -34,9 +35,9 @@ impl Slots {
             else {
                 return None;
             };
-            let master = endpoint(master, asked)?;
+            let master = node(master, asked)?;
             let replicas = replicas.iter().filter_map(|replica| match replica {
-                Value::Array(replica) => endpoint(replica, asked),
+                Value::Array(replica) => node(replica, asked),
                 _ => None,
             });
             slots.replicas.extend(replicas);
@@ -78,7 +79,7 @@ impl Slots {
     }
 }
 
-fn endpoint(parts: &[Value], asked: &Endpoint) -> Option<Endpoint> {
+fn node(parts: &[Value], asked: &str) -> Option<Endpoint> {
     let [host, Value::Int(port), ..] = parts else {
         return None;
     };
@@ -87,17 +88,17 @@ fn endpoint(parts: &[Value], asked: &Endpoint) -> Option<Endpoint> {
         Value::Nil => "",
         _ => return None,
     };
-    let asked = match asked {
-        Endpoint::Tcp { host, .. } => host,
-        Endpoint::Unix(_) => return None,
+    endpoint(host, u16::try_from(*port).ok()?, asked)
+}
+
+/// The address of a node, as the server `asked` has it. A server that has not met others does not know its own host.
+pub(super) fn endpoint(host: &str, port: u16, asked: &str) -> Option<Endpoint> {
+    let host = match host {
+        "" | "?" => asked.rsplit_once(':')?.0,
+        host => host,
     };
-    // A node that has not met other nodes does not know its own address.
-    let host = if host.is_empty() || host == "?" {
-        asked
-    } else {
-        host
-    };
-    Some(Endpoint::tcp(host, u16::try_from(*port).ok()?))
+    let host = host.trim_matches(['[', ']']);
+    (!host.is_empty()).then(|| Endpoint::tcp(host, port))
 }
 
 #[cfg(test)]
