@@ -20,9 +20,9 @@ pub(crate) struct SessionStatements {
     pub(crate) try_take: [Arc<Sql>; 2],
     /// The same with a wait.
     pub(crate) wait_take: [Arc<Sql>; 2],
-    /// Releases a lock, also one that a failed acquisition may have left; 0: it was not held. In advisory mode, a release
-    /// or downgrade that reaches another session of a server, which may hold the lock for another client, changes
-    /// nothing: see [`is_elsewhere`].
+    /// Releases a lock, also one that a failed acquisition may have left; 0: it was not held. A release or downgrade that
+    /// reaches another session of a server says so, except that of a row lock on PostgreSQL: see [`is_elsewhere`]. In
+    /// advisory mode it changes nothing there, where another client may have the lock.
     pub(crate) release: [Arc<Sql>; 2],
     /// The same for a lock with a record of its holder that would outlive it, in a session without other
     /// locks.
@@ -146,7 +146,7 @@ pub(crate) mod got {
 pub(crate) const SHARES_SESSIONS: &str =
     "a transaction pooler is in the path, where locks of sessions do not exclude; use mode=lease";
 
-/// Whether a release or a downgrade ran in another session of the server, and has changed nothing.
+/// Whether a release or a downgrade ran in another session of a server, and has freed no lock there.
 pub(crate) fn is_elsewhere(released: &QueryResult) -> bool {
     released.int(0) == Some(got::ELSEWHERE)
 }

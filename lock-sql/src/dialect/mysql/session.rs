@@ -64,8 +64,13 @@ pub(crate) fn row(table: &str, sessions: &str, flavor: Flavor) -> SessionStateme
             begin(strength, ELAPSED)
         ))
     };
-    let plain = || Sql::new("ROLLBACK");
-    let forget = |forget: &str| Sql::new(format!("ROLLBACK; {forget}"));
+    // A session of another server has no transaction to end.
+    let rollback = format!(
+        "SELECT CAST(IF({here}, 1, {}) AS SIGNED); ROLLBACK",
+        got::ELSEWHERE
+    );
+    let plain = || Sql::new(&rollback);
+    let forget = |forget: &str| Sql::new(format!("{rollback}; {forget}"));
     // An insert waits for the holder of the existing row, which may need the waiting connection: visible
     // rows are skipped.
     let seed = format!(

@@ -177,14 +177,21 @@ async fn a_holder_that_a_pooler_or_a_proxy_has_moved_draws_no_token() {
 /// The other server has none of the locks.
 #[tokio::test]
 async fn a_release_that_a_proxy_has_moved_ends_the_session() {
-    let url = format!("{}?mode=advisory", MariaDbServer::shared().database());
-    let here = open(&url).await;
-    let id = LeaseId::from_bytes([1; 16]);
-    let mut actor = session_with(id, None, &here).await;
-    actor.connection = Some(here.open_another().await);
-    let failure = actor.release(id).await.unwrap_err();
-    assert!(failure.outcome_unknown, "{}", failure.cause);
-    assert!(actor.is_over, "the session goes on");
+    for (mode, record_at) in [
+        ("advisory", None),
+        ("row", None),
+        ("row", Some(Instant::now())),
+    ] {
+        let url = format!("{}?mode={mode}", MariaDbServer::shared().database());
+        let here = open(&url).await;
+        let id = LeaseId::from_bytes([1; 16]);
+        let mut actor = session_with(id, record_at, &here).await;
+        actor.connection = Some(here.open_another().await);
+        let released = actor.release(id).await;
+        let failure = released.expect_err("it may have ended before");
+        assert!(failure.outcome_unknown, "{mode}: {}", failure.cause);
+        assert!(actor.is_over, "the session goes on: {mode}");
+    }
 }
 
 /// The other server has no such table.
