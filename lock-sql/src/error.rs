@@ -259,6 +259,11 @@ impl SqlFailure {
         }
     }
 
+    /// Whether another connection may do better: this one ended, was not made, or leads to a server without writes.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        self.class().is_some_and(ErrorClass::is_the_end)
+    }
+
     /// The class of the server's error, if it is one.
     pub(crate) fn class(&self) -> Option<ErrorClass> {
         match &self.cause {

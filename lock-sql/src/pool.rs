@@ -156,13 +156,18 @@ impl Pool {
         self.run_with(sql, values, |_| ()).await
     }
 
-    /// The same for a statement that acquires no lock: its failure never has an unknown outcome.
+    /// The same for a statement that acquires no lock and may run twice: its failure never has an unknown outcome.
+    /// A connection that was closed while it was idle, as by a restart of the server, costs a repetition on another
+    /// one.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         sql: &Arc<Sql>,
         values: Vec<SqlValue>,
     ) -> Result<QueryResult, SqlFailure> {
-        let asked = self.run(sql, values).await;
+        let mut asked = self.run(sql, values.clone()).await;
+        if asked.as_ref().is_err_and(SqlFailure::is_of_connection) {
+            asked = self.run(sql, values).await;
+        }
         asked.map_err(|failure| failure.cause.into())
     }
 

@@ -234,7 +234,7 @@ impl LeaseStore for DatabaseStore {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, SqlFailure> {
         let (from, to) = range(prefix);
         let range = vec![SqlValue::from(from), SqlValue::from(to)];
-        let answer = self.pool.run(&self.statements.list, range).await?;
+        let answer = self.pool.ask(&self.statements.list, range).await?;
         let mut infos = Vec::new();
         for (key, stored) in codec::read(&answer.rows) {
             match stored {

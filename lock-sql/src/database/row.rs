@@ -10,7 +10,7 @@ use super::DatabaseStore;
 use super::codec::{self, Stored};
 use crate::error::{SqlCause, SqlFailure};
 use crate::table::{LockRows, ReadContext};
-use crate::wire::{ErrorClass, SqlValue};
+use crate::wire::SqlValue;
 
 impl DatabaseStore {
     /// Changes the current rows of a key, and notifies the waiters.
@@ -35,18 +35,9 @@ impl DatabaseStore {
 
     /// The rows of a key; `None` if there are none.
     pub(super) async fn load(&self, key: &LockKey) -> Result<Option<Stored>, SqlFailure> {
-        let ask = || {
-            let values = vec![SqlValue::from(key.as_bytes())];
-            self.pool.ask(&self.statements.load, values)
-        };
-        let mut answer = ask().await;
-        // A connection that was closed while idle costs a reader only a retry.
-        if let Err(failure) = &answer
-            && failure.class().is_some_and(ErrorClass::ends_connection)
-        {
-            answer = ask().await;
-        }
-        let found = match codec::read(&answer?.rows).remove(key) {
+        let values = vec![SqlValue::from(key.as_bytes())];
+        let answer = self.pool.ask(&self.statements.load, values).await?;
+        let found = match codec::read(&answer.rows).remove(key) {
             None => return Ok(None),
             Some(found) => found.ok_or_else(|| self.malformed(key))?,
         };

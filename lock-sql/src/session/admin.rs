@@ -114,7 +114,7 @@ impl SqlSessions {
 async fn list(context: &SessionContext, prefix: &str) -> Result<Vec<LockInfo>, SqlFailure> {
     let (from, to) = crate::dialect::range(prefix);
     let args = Args::new().with(Args::ROW_KEY, from).with(Args::UP_TO, to);
-    let answer = context.control(&context.statements.list, args).await?;
+    let answer = context.ask(&context.statements.list, args).await?;
     let mut listed = Vec::new();
     for row in &answer.rows {
         let seen = read(context, row).await?;
@@ -128,7 +128,7 @@ async fn inspect(
     key: &LockKey,
 ) -> Result<Option<SeenSessions>, SqlFailure> {
     let inspect = &context.statements.inspect;
-    let answer = context.control(inspect, context.args(key)).await?;
+    let answer = context.ask(inspect, context.args(key)).await?;
     match answer.rows.first() {
         Some(row) => read(context, row).await,
         None => Ok(None),
@@ -238,7 +238,7 @@ async fn is_alive(
     session: &ListedSession,
 ) -> Result<bool, SqlFailure> {
     let args = args_of(context, key, session);
-    let answer = context.control(&context.statements.alive, args).await?;
+    let answer = context.ask(&context.statements.alive, args).await?;
     Ok(answer.int(0).is_some_and(|count| count > 0))
 }
 

@@ -60,6 +60,11 @@ impl SessionContext {
         self.control_pool.run(sql, args.into_vec()).await
     }
 
+    /// The same for a statement that changes nothing.
+    pub(super) async fn ask(&self, sql: &Arc<Sql>, args: Args) -> Result<QueryResult, SqlFailure> {
+        self.control_pool.ask(sql, args.into_vec()).await
+    }
+
     /// Runs statements in the background; `unless` names the effect of a failure.
     pub(super) fn in_background(
         self: &Arc<Self>,

@@ -12,12 +12,12 @@ use lock_testkit::servers::{
 };
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Request;
-use polylock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason, Released};
+use polylock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason, Released, Wait};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::support::{
-    Kind, Mode, SESSION, SOON, Site, assert_free, assert_taken, key, leases, loss, ms, on, request,
-    requests, sessions, take, take_and_release, until,
+    Kind, Mode, SESSION, SOON, Site, assert_free, assert_taken, everywhere, key, leases, loss, ms,
+    on, request, requests, sessions, take, take_and_release, until,
 };
 
 /// The holder learns it from the end of its connection, before the next heartbeat.
@@ -99,6 +99,33 @@ async fn connections_that_end_together_cost_one_attempt(site: Site) {
 }
 
 leases!(connections_that_end_together_cost_one_attempt);
+
+/// As after a restart of the server, which closes connections that are idle.
+async fn a_request_without_a_wait_goes_on_over_another_connection(site: Site) {
+    let locks = site.open().await;
+    let one = request("job").with_wait(Wait::Never);
+    for _ in 0..ROUNDS {
+        take_and_release(&locks, "job").await;
+        site.kill_all().await;
+        release(acquire(&locks, &one).await).await;
+    }
+}
+
+everywhere!(a_request_without_a_wait_goes_on_over_another_connection);
+
+async fn a_list_goes_on_over_another_connection(site: Site) {
+    let locks = site.open().await;
+    let admin = locks.admin().expect("there is one");
+    for _ in 0..ROUNDS {
+        admin.list("").await.expect("it answers");
+        site.kill_all().await;
+        admin.list("").await.expect("it answers");
+        site.kill_all().await;
+        admin.inspect(&key("job")).await.expect("it answers");
+    }
+}
+
+everywhere!(a_list_goes_on_over_another_connection);
 
 /// An attempt to renew is given up after a second; its connection is opened for the next one.
 async fn a_login_that_outlasts_an_attempt_to_renew_costs_no_lease(site: Site) {
