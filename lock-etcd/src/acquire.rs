@@ -258,14 +258,15 @@ impl EtcdAttempt<'_> {
             }
         });
         if let Ok(mut watch) = watched.await {
-            // etcd reports events from before a watch in any order, and later events in their order.
-            let mut is_ordered = None;
+            // etcd reports events from before a watch in any order, and later events in their order. It reads the
+            // revision that it reports before it begins the watch, so that of the second watch says whether the first
+            // one has begun in time.
+            let mut is_ordered = false;
             loop {
                 match watch.message().await {
                     Ok(Some(said)) if said.canceled() => break,
                     Ok(Some(said)) if said.events().is_empty() => {
-                        let begun = revision_of(said.header());
-                        is_ordered.get_or_insert(begun == revision);
+                        is_ordered = revision_of(said.header()) == revision;
                     }
                     Ok(Some(said)) => {
                         let is_end = |event: &Event| {
@@ -273,7 +274,7 @@ impl EtcdAttempt<'_> {
                             event.event_type() == EventType::Delete
                                 && stored == Some(key.as_bytes())
                         };
-                        return is_ordered == Some(true) && said.events().iter().all(is_end);
+                        return is_ordered && said.events().iter().all(is_end);
                     }
                     // Without a leader, or the connection has ended.
                     _ => {
