@@ -77,11 +77,15 @@ impl DatabaseStore {
         if missed.is_empty() {
             return;
         }
-        let locked = match self.look_after(round, &missed, &answer).await {
-            Ok(locked) => locked,
+        let mut locked: Vec<_> = match self.look_after(round, &missed, &answer).await {
+            Ok(locked) => locked.into_values().collect(),
             Err(failure) => return round.report(&missed, &Err(failure)),
         };
-        let waits = locked.values().map(|some| self.renew_locked(round, some));
+        // There may be more of them than connections that wait. In another order each time, all have their turn.
+        let random = usize::from(self.engine.lease_id().as_bytes()[0]);
+        let first = random % locked.len().max(1);
+        locked.rotate_left(first);
+        let waits = locked.iter().map(|some| self.renew_locked(round, some));
         join_all(waits).await;
     }
 

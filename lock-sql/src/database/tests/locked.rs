@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use polylock_core::{LeaseState, LostReason, Mode, RenewalRequest, TtlRule};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{ALONE, Client, TTL, databases, id, key};
 use crate::error::SqlCause;
@@ -87,6 +87,39 @@ async fn what_is_locked_is_unknown_and_what_is_gone_is_lost() {
         let (broken, held) = (LeaseState::Lost(LostReason::Broken), LeaseState::Held);
         assert_eq!(states, [broken, held, held]);
         drop(others);
+    }
+}
+
+/// A statement waits for each locked row, and there are fewer connections for it than such rows.
+#[tokio::test]
+async fn rows_that_stay_locked_keep_no_connection_from_a_row_that_is_locked_for_a_moment() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        let mut all = Vec::new();
+        for (n, name) in (1..).zip(["a", "b", "c", "d", "e"]) {
+            client.take(name, n, ALONE).await.unwrap();
+            all.push(due(name, n));
+        }
+        // That of a lease of 30 s.
+        all.iter_mut()
+            .for_each(|due| due.timeout = Duration::from_secs(1));
+        let stay = rows("a", 0).replace("= 'a'", "IN ('a', 'b', 'c', 'd')");
+        let _stay = begin(&url, &stay).await;
+        let end = Instant::now() + TTL;
+        loop {
+            let other = begin(&url, &rows("e", 0)).await;
+            let commit = async {
+                sleep(Duration::from_millis(300)).await;
+                other.sql("COMMIT").await;
+            };
+            let (mut states, ()) = tokio::join!(client.store.renew_all(&all), commit);
+            if matches!(states.pop(), Some(Ok(LeaseState::Held))) {
+                break;
+            }
+            assert!(Instant::now() < end, "no statement waits for it: {url}");
+            // Those that wait end after 2 s.
+            sleep(Duration::from_millis(1_200)).await;
+        }
     }
 }
 
