@@ -1,9 +1,8 @@
-//! Health checks of a cluster: what keeps it from granting locks, and what delays them.
+//! Health checks of a cluster: what lets two clients hold a lock, and which servers are missing.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmType, ResponseHeader};
+use etcd_client::ResponseHeader;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -12,52 +11,20 @@ use polylock_core::{HealthCheck, HealthRule, Status};
 use tokio::time::Instant;
 
 use crate::error::EtcdFailure;
-use crate::lock::MIN_TTL;
-use crate::server_lease::ServerLease;
 use crate::store::EtcdStore;
 
 /// Checks the servers once one of them answers, and warns of faults; with strict checks, fails.
 pub(crate) async fn check(store: &EtcdStore) -> Result<(), EtcdFailure> {
-    let facts = ClusterFacts {
-        servers: servers(store).await?,
-        alarms: None,
-        shortest_lease: None,
-    };
-    let checks = HealthRule::check_all(RULES, &facts);
+    let checks = check_health(store).await?;
     let outcome = HealthCheck::report(&checks, store.config.strict);
     outcome.map_err(EtcdFailure::Config)
 }
 
-/// Checks every server that the configuration names, for a report.
+/// Checks every server that the configuration names, for a report. What the first error reports is not looked for:
+/// alarms, which stop all writes.
 pub(crate) async fn check_health(store: &EtcdStore) -> Result<Vec<HealthCheck>, EtcdFailure> {
     let servers = servers(store).await?;
-    let alarms = store.connection.send(|mut client| async move {
-        let alarms = client
-            .alarm(AlarmAction::Get, AlarmType::None, None)
-            .await?;
-        Ok(alarms
-            .alarms()
-            .iter()
-            .map(|member| member.alarm())
-            .collect())
-    });
-    let alarms = alarms.await;
-    let lease = ServerLease::grant_shortest(&store.connection).await;
-    let not_made = [unanswered(ALARMS, &alarms), unanswered(LEASE, &lease)];
-    let facts = ClusterFacts {
-        servers,
-        alarms: alarms.ok(),
-        shortest_lease: lease.ok(),
-    };
-    let mut checks = HealthRule::check_all(RULES, &facts);
-    checks.extend(not_made.into_iter().flatten());
-    Ok(checks)
-}
-
-/// A check that was not made, with the reason.
-fn unanswered<T>(id: &'static str, answer: &Result<T, EtcdFailure>) -> Option<HealthCheck> {
-    let failure = answer.as_ref().err()?;
-    Some(HealthCheck::not_checked(id, failure.to_string()))
+    Ok(HealthRule::check_all(RULES, &ClusterFacts { servers }))
 }
 
 /// The servers that the configuration names. If none answers, that is an error and not a check.
@@ -104,9 +71,6 @@ async fn first_answer(store: &EtcdStore, until: Instant) -> Result<(), EtcdFailu
 #[derive(Debug)]
 struct ClusterFacts {
     servers: Vec<ServerVersion>,
-    /// `None` if they are unknown.
-    alarms: Option<Vec<AlarmType>>,
-    shortest_lease: Option<Duration>,
 }
 
 /// One server.
@@ -190,44 +154,7 @@ const RULES: &[HealthRule<ClusterFacts>] = &[
                  held locks, so that two clients hold one",
         fix: "upgrade to 3.4.31, 3.5.13 or later; until then let the resource check the fencing tokens",
     },
-    HealthRule {
-        id: ALARMS,
-        rule: |facts| match facts.alarms.as_deref()? {
-            [] => Status::Ok.because("no alarm is on"),
-            alarms if alarms.contains(&AlarmType::Nospace) => {
-                Status::Error.because("the alarm NOSPACE is on: the database has reached its quota")
-            }
-            _ => None,
-        },
-        impact: "no lock is granted or extended; with etcd before 3.4.20 and 3.5.7, held ones expire",
-        fix: "compact and defragment, or raise --quota-backend-bytes; then etcdctl alarm disarm",
-    },
-    HealthRule {
-        id: ALARMS,
-        rule: |facts| match facts.alarms.as_deref()?.contains(&AlarmType::Corrupt) {
-            true => Status::Error.because("the alarm CORRUPT is on: servers have different data"),
-            false => None,
-        },
-        impact: "two servers can name different holders",
-        fix: "replace the server that differs; see the documentation of etcd on data corruption",
-    },
-    HealthRule {
-        id: LEASE,
-        rule: |facts| match facts.shortest_lease? {
-            shortest if shortest > MIN_TTL => {
-                Status::Warning.because(format!("etcd grants no lease below {shortest:?}"))
-            }
-            _ => Status::Ok.because(format!("etcd grants leases of {MIN_TTL:?}")),
-        },
-        impact: "a lock with a shorter ttl stays taken for that long after its holder has died",
-        fix: "lower --election-timeout, of which a lease is one and a half at least, or ask for a ttl that \
-              is not shorter",
-    },
 ];
-
-const ALARMS: &str = "alarms";
-
-const LEASE: &str = "lease";
 
 const SERVERS: &str = "servers";
 
@@ -250,14 +177,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_without_an_answer_says_why() {
-        assert_eq!(unanswered(ALARMS, &Ok(())), None);
-        let silent = Err::<(), _>(EtcdFailure::Silent(Duration::from_secs(5)));
-        let says = HealthCheck::not_checked(ALARMS, "etcd did not answer within 5s");
-        assert_eq!(unanswered(ALARMS, &silent), Some(says));
-    }
-
-    #[test]
     fn servers_that_all_answer_are_counted() {
         let says = |count: usize| {
             let server = |n: usize| ServerVersion {
@@ -265,11 +184,8 @@ mod tests {
                 cluster: Some(1),
                 version: Ok("3.5.13".to_owned()),
             };
-            let facts = ClusterFacts {
-                servers: (0..count).map(server).collect(),
-                alarms: None,
-                shortest_lease: None,
-            };
+            let servers = (0..count).map(server).collect();
+            let facts = ClusterFacts { servers };
             let found = HealthRule::check_all(RULES, &facts);
             let servers = found.into_iter().find(|check| check.id == SERVERS);
             servers.expect("it is checked").summary
@@ -286,15 +202,8 @@ mod tests {
                 cluster: Some(1),
                 version: Ok(version.to_owned()),
             }],
-            alarms: Some(Vec::new()),
-            shortest_lease: Some(MIN_TTL),
         };
-        let good = || facts("3.4.31");
-        let alarmed = |alarm| ClusterFacts {
-            alarms: Some(vec![alarm]),
-            ..good()
-        };
-        let mut half = good();
+        let mut half = facts("3.4.31");
         half.servers.push(ServerVersion {
             name: "b:1".to_owned(),
             cluster: None,
@@ -307,7 +216,7 @@ mod tests {
             version: Ok("3.5.13".to_owned()),
         });
         for (facts, expected) in [
-            (good(), None),
+            (facts("3.4.31"), None),
             (facts("3.5.13"), None),
             (facts("3.6.0-rc.1"), None),
             (facts("3.10.0"), None),
@@ -317,18 +226,9 @@ mod tests {
             (facts("3.4.30+git"), Some(("version", "etcd is 3.4.30+git"))),
             (facts("3.5.12"), Some(("version", "etcd is 3.5.12"))),
             (facts("3.3.27"), Some(("version", "etcd is 3.3.27"))),
-            (alarmed(AlarmType::Nospace), Some(("alarms", "quota"))),
-            (alarmed(AlarmType::Corrupt), Some(("alarms", "CORRUPT"))),
-            (
-                ClusterFacts {
-                    shortest_lease: Some(Duration::from_secs(8)),
-                    ..good()
-                },
-                Some(("lease", "below 8s")),
-            ),
         ] {
             let found = HealthRule::check_all(RULES, &facts);
-            assert_eq!(found.len(), 4, "{found:?}");
+            assert_eq!(found.len(), 2, "{found:?}");
             let faults: Vec<_> = found.iter().filter(|check| check.is_fault()).collect();
             assert_eq!(faults.len(), usize::from(expected.is_some()), "{faults:?}");
             if let Some((id, says)) = expected {

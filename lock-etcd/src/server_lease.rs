@@ -76,19 +76,6 @@ impl ServerLease {
         })
     }
 
-    /// The ttl of the shortest lease that etcd grants; it is revoked again.
-    pub(crate) async fn grant_shortest(
-        connection: &EtcdConnection,
-    ) -> Result<Duration, EtcdFailure> {
-        let granted = connection.send(|mut client| async move {
-            let lease = client.lease_grant(1, None).await?;
-            client.lease_revoke(lease.id()).await?;
-            Ok(lease.ttl())
-        });
-        let seconds = u64::try_from(granted.await?);
-        Ok(Duration::from_secs(seconds.unwrap_or_default()))
-    }
-
     /// Revokes a lease without keys in the background.
     pub(crate) fn revoke(connection: &Arc<EtcdConnection>, engine: &Engine, id: i64) {
         let connection = Arc::clone(connection);

@@ -217,26 +217,12 @@ async fn tls_verifies_both_sides() {
     }
 }
 
-/// Checks of a cluster that has run out of space, and of one that has not; held locks are renewed and released.
+/// Held locks are renewed and released.
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_finds_a_full_database() {
-    use polylock_core::{HealthCheck, Registry, Status};
-
+async fn a_full_database_grants_no_lock() {
     let server =
         EtcdServer::start(EtcdOptions::default().with_config("quota-backend-bytes", "262144"));
     let place = Place::of(&server).await;
-    let url = format!("etcd://127.0.0.1:{}/{}", server.port(), place.prefix());
-    let registry = Registry::new().with(polylock_etcd::EtcdBackend::default());
-    let registry = registry.expect("it is registered");
-    let good = registry.check_health(&url).await.expect("it answers");
-    assert_eq!(good.len(), 4, "{good:?}");
-    let faults = |checks: &[HealthCheck]| -> Vec<&'static str> {
-        let errors = checks.iter().filter(|check| check.status == Status::Error);
-        let ids = errors.map(|check| check.id);
-        // That of the server that is installed.
-        ids.filter(|id| *id != "version").collect()
-    };
-    assert_eq!(faults(&good), [""; 0], "{good:?}");
     // A server whose database is full is slow, and one that has not answered in time may have acted.
     let patient = place.config().with_timeout(SOON);
     let locks = open(patient.expect("it is in range")).await;
@@ -244,12 +230,6 @@ async fn doctor_finds_a_full_database() {
 
     let mut client = place.tree().client();
     while client.put("filler", vec![0; 32_768], None).await.is_ok() {}
-    let bad = registry.check_health(&url).await.expect("it answers");
-    assert_eq!(faults(&bad), ["alarms"], "{bad:?}");
-    // It grants no lease that could be measured.
-    let lease = bad.iter().find(|check| check.id == "lease");
-    let status = lease.map(|check| check.status);
-    assert_eq!(status, Some(Status::NotChecked), "{bad:?}");
     // Its neighbor cannot move to another lease, and is kept by the one that it has.
     left.abandon();
     tokio::time::sleep(TTL * 2).await;

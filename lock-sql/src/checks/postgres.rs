@@ -39,8 +39,7 @@ pub(super) async fn check(
 }
 
 const SETTINGS: &str = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name IN (
-    'transaction_read_only', 'synchronous_commit', 'fsync', 'full_page_writes',
-    'synchronous_standby_names', 'server_version_num')";
+    'synchronous_commit', 'fsync', 'full_page_writes', 'synchronous_standby_names')";
 
 /// The log also has readers that are not standbys, each with a row. A subscriber names its database,
 /// which a standby does not; a backup names its task, and backup programs have known names. A user
@@ -89,12 +88,6 @@ impl PostgresFacts {
         self.setting(name) == value
     }
 
-    /// The number of 12.3 is 120003.
-    fn major_version(&self) -> Option<u32> {
-        let number: u32 = self.setting("server_version_num").parse().ok()?;
-        Some(number / 10_000)
-    }
-
     /// The disabled settings among those that protect data files from a crash.
     fn unsafe_writes(&self) -> Vec<String> {
         let names = ["fsync", "full_page_writes"].into_iter();
@@ -139,22 +132,7 @@ fn waited_for(names: &str) -> i64 {
         .unwrap_or(1)
 }
 
-/// Older ones lack `WITH .. AS MATERIALIZED`.
-const MIN_VERSION: u32 = 12;
-
 const RULES: &[HealthRule<PostgresFacts>] = &[
-    HealthRule {
-        id: "server-version",
-        rule: |facts| match facts.major_version() {
-            Some(major) if major < MIN_VERSION => {
-                Status::Error.because(format!("the server is PostgreSQL {major}"))
-            }
-            Some(major) => Status::Ok.because(format!("the server is PostgreSQL {major}")),
-            None => Status::NotChecked.because("the server does not tell its version"),
-        },
-        impact: "waiters and shared locks of mode=lease fail there, and no mode is tested with it",
-        fix: "upgrade it to PostgreSQL 12 or later",
-    },
     HealthRule {
         id: REPLICA,
         rule: |facts| match facts.is_in_recovery {
@@ -163,15 +141,6 @@ const RULES: &[HealthRule<PostgresFacts>] = &[
         },
         impact: "it takes no writes and knows no locks",
         fix: "name its primary",
-    },
-    HealthRule {
-        id: "read-only",
-        rule: |facts| match facts.is("transaction_read_only", "on") {
-            true if !facts.is_in_recovery => Status::Error.because("transactions are read-only"),
-            _ => None,
-        },
-        impact: "no lock can be taken",
-        fix: "set default_transaction_read_only to off for this user",
     },
     HealthRule {
         id: "flush",
@@ -233,9 +202,7 @@ const RULES: &[HealthRule<PostgresFacts>] = &[
 mod tests {
     use super::*;
 
-    const GOOD: [(&str, &str); 5] = [
-        ("server_version_num", "120000"),
-        ("transaction_read_only", "off"),
+    const GOOD: [(&str, &str); 3] = [
         ("synchronous_commit", "on"),
         ("fsync", "on"),
         ("full_page_writes", "on"),
@@ -266,7 +233,7 @@ mod tests {
         let set = |name, value| facts(&[(name, value)], 0, 0);
         let standby = PostgresFacts {
             is_in_recovery: true,
-            ..set("transaction_read_only", "on")
+            ..facts(&[], 0, 0)
         };
         let unlogged = PostgresFacts {
             is_unlogged: true,
@@ -277,16 +244,8 @@ mod tests {
             clock_offset: Some(Duration::from_secs(3)),
             ..facts(&[], 0, 0)
         };
-        let read_only = set("transaction_read_only", "on");
         for (facts, id, status, says) in [
-            (
-                set("server_version_num", "110022"),
-                "server-version",
-                Error,
-                "12 or later",
-            ),
             (standby, "replica", Error, "standby"),
-            (read_only, "read-only", Error, "read-only"),
             (
                 set("synchronous_commit", "off"),
                 "flush",

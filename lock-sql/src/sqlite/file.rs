@@ -76,7 +76,7 @@ fn beside(target: &Path) -> [PathBuf; 2] {
 }
 
 /// The log or the shared memory of a database, if this user cannot read and write it.
-pub(crate) fn denied_beside(path: &Path) -> Option<PathBuf> {
+pub(super) fn denied_beside(path: &Path) -> Option<PathBuf> {
     let [wal, shm] = beside(&path.canonicalize().ok()?);
     let is_denied = |file: &PathBuf| {
         let denied = access(file, Access::READ_OK | Access::WRITE_OK);
@@ -206,7 +206,7 @@ pub(super) fn check_name(path: &Path, target: &Path) -> Result<(), SqlCause> {
 
 /// Why a database may have several names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Alias {
+enum Alias {
     HardLink,
     /// The file is a mount point, as one that a container gets without its directory.
     Mount,
@@ -214,7 +214,7 @@ pub(crate) enum Alias {
 
 impl Alias {
     /// That of a file, whose path has no symbolic link.
-    pub(crate) fn of(file: &Path) -> io::Result<Option<Self>> {
+    fn of(file: &Path) -> io::Result<Option<Self>> {
         let metadata = fs::metadata(file)?;
         if !metadata.is_file() {
             return Ok(None);

@@ -12,5 +12,5 @@ mod store;
 mod transact;
 mod write_queue;
 
-pub(crate) use self::file::{Alias, FileSystem, denied_beside};
+pub(crate) use self::file::FileSystem;
 pub(crate) use self::store::SqliteStore;

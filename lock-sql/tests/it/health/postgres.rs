@@ -5,9 +5,8 @@ use polylock_core::ErrorKind;
 use crate::checks::{MODES, assert_refused, take};
 use crate::health::support::{assert_clean, assert_only, check_health, faults, strictly};
 
-const CHECKS: [&str; 7] = [
+const CHECKS: [&str; 6] = [
     "pooler",
-    "server-version",
     "replica",
     "flush",
     "replication",
@@ -78,11 +77,19 @@ async fn each_setting_of_a_database_is_found_by_itself() {
     take(&url).await;
     alter(&server, &url, "RESET synchronous_commit");
 
-    alter(&server, &url, "SET default_transaction_read_only = on");
-    assert_found("read-only", "read-only").await;
-    assert_refused(&url, ErrorKind::InvalidConfig, "read-only").await;
-    alter(&server, &url, "RESET default_transaction_read_only");
     assert_eq!(faults(&url).await, [""; 0]);
+}
+
+/// The sessions of locks write all the same.
+#[tokio::test]
+async fn a_database_whose_transactions_are_read_only_by_default_grants_locks() {
+    let server = PostgresServer::shared();
+    let url = server.database();
+    take(&url).await;
+    alter(&server, &url, "SET default_transaction_read_only = on");
+    for mode in MODES {
+        take(&format!("{url}?mode={mode}")).await;
+    }
 }
 
 #[tokio::test]

@@ -19,18 +19,6 @@ async fn a_file_on_a_disk_has_no_fault_and_one_that_is_not_there_is_not_made() {
 }
 
 #[tokio::test]
-async fn a_file_with_a_hard_link_is_found() {
-    let place = Place::on_disk();
-    drop(place.open().await);
-    let (file, link) = (place.database(), place.file("link.db"));
-    fs::hard_link(&file, &link).expect("it is made");
-    for name in [&file, &link] {
-        let url = format!("sqlite:{}", name.display());
-        assert_only(&faults(&url).await, "filesystem", "hard links");
-    }
-}
-
-#[tokio::test]
 async fn a_file_system_in_memory_is_found() {
     let directory = tempfile::tempdir_in("/dev/shm").expect("it takes directories");
     let place = Place { directory };

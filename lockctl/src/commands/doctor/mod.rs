@@ -121,12 +121,10 @@ fn urls(app: &App, args: &DoctorArgs) -> Result<Vec<String>, CommandFailure> {
 const FAULTY: Exit = Exit::Of(1);
 
 /// The checks of all backends, in the order of docs/doctor.md.
-const CHECKS: [&str; 28] = [
+const CHECKS: [&str; 24] = [
     "url",
     "connect",
     "replica",
-    "server-version",
-    "read-only",
     "galera",
     "pooler",
     "nodes",
@@ -134,7 +132,6 @@ const CHECKS: [&str; 28] = [
     "rejoin",
     "servers",
     "version",
-    "alarms",
     "eviction",
     "persistence",
     "flush",
@@ -144,7 +141,6 @@ const CHECKS: [&str; 28] = [
     "access",
     "clock",
     "session-timeout",
-    "lease",
     "exclusion",
     "same-locks",
     "token-order",

@@ -179,16 +179,7 @@ impl DoctorReport {
 }
 
 /// The checks whose errors make locks impossible.
-const REFUSING: [&str; 8] = [
-    "alarms",
-    "filesystem",
-    "galera",
-    "pooler",
-    "read-only",
-    "replica",
-    "replication",
-    "server-version",
-];
+const REFUSING: [&str; 4] = ["galera", "pooler", "replica", "replication"];
 
 /// What no run of the doctor can tell.
 const NEVER_CHECKED: &str = "not checked: crashes, partitions and failovers (docs/guarantees.md says \
@@ -278,7 +269,7 @@ mod tests {
     fn only_errors_that_make_locks_impossible_explain_a_refusal() {
         let error = |id| report([HealthCheck::error(id, "a", "b", "c")]);
         assert!(error("replica").explains_refusal());
-        assert!(error("server-version").explains_refusal());
+        assert!(error("galera").explains_refusal());
         for report in [error("same-server"), error("version"), report([])] {
             assert!(!report.explains_refusal());
         }
