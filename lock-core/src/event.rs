@@ -163,6 +163,12 @@ pub enum EventKind<'a> {
         /// Failed renewals of the lock since the last that succeeded, this one included.
         failures: u32,
     },
+    /// The server could not grant the lock when it was last asked, and the request waits on. Sent at each
+    /// attempt, by backends that know the reason.
+    Unavailable {
+        /// What the server or the client says.
+        why: &'a str,
+    },
 }
 
 /// Tells the observer of a request, if it has one, and the log.

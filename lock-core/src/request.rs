@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::attempt_state::{AttemptState, WhyFull};
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::{EventEmitter, Observer};
+use crate::event::{EventEmitter, EventKind, Observer};
 use crate::key::LockKey;
 use crate::label::Label;
 use crate::mode::{self, Mode, Renewal, Wait};
@@ -49,7 +49,8 @@ struct RequestOptions {
     takes_hand_overs: bool,
     label: Label,
     class: Option<Arc<str>>,
-    observer: Option<Arc<dyn Observer>>,
+    /// With the name of the backend that it observes.
+    observer: Option<(Arc<dyn Observer>, &'static str)>,
     ticket: Option<Arc<Ticket>>,
 }
 
@@ -276,10 +277,13 @@ impl AcquireRequest {
     ///
     /// It is [`mark_unresponsive`](AcquireRequest::mark_unresponsive) for a backend that keeps retrying and knows
     /// the reason. If the wait ends in a layer above meanwhile, that layer reports
-    /// [`Unavailable`](ErrorKind::Unavailable) with `why` as its message.
+    /// [`Unavailable`](ErrorKind::Unavailable) with `why` as its message. An observer gets it at once.
     pub fn mark_unavailable(&self, why: &str) {
         if let Some(attempt_state) = &self.attempt_state {
             attempt_state.mark_unresponsive(Some(why));
+        }
+        if let Some((_, backend)) = &self.options.observer {
+            self.emitter(backend).emit(EventKind::Unavailable { why });
         }
     }
 
@@ -296,8 +300,8 @@ impl AcquireRequest {
         }
     }
 
-    pub(crate) fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
-        self.change(|options| options.observer = Some(observer))
+    pub(crate) fn with_observer(self, observer: Arc<dyn Observer>, backend: &'static str) -> Self {
+        self.change(|options| options.observer = Some((observer, backend)))
     }
 
     /// The key to lock.
@@ -378,7 +382,7 @@ impl AcquireRequest {
             key: self.named().clone(),
             class: self.options.class.clone(),
             mode: self.mode(),
-            observer: self.options.observer.clone(),
+            observer: self.options.observer.as_ref().map(|(it, _)| Arc::clone(it)),
         }
     }
 

@@ -8,7 +8,7 @@ use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
 use polylock::admin::LockInfo;
-use polylock::layers::{Event, EventKind};
+use polylock::layers::{Event, EventKind, Observer};
 use polylock::{AcquireRequest, DistributedLock, ErrorKind, Label, LockKey, Wait};
 use rustix::process::Signal;
 use serde_json::json;
@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use crate::backend::hidden_part;
 use crate::child::{Signals, name};
 use crate::output::{
-    CommandFailure, Console, Escaped, Events, StatusLine, holder_refusing, holder_waited_for,
-    holders_json, human, names, quoted,
+    CommandFailure, Console, Escaped, Events, StatusLine, escaped, holder_refusing,
+    holder_waited_for, holders_json, human, names, quoted,
 };
 
 /// The lock that is waited for, and the receiver of reports.
@@ -33,30 +33,47 @@ pub(crate) struct LockWait<'a> {
     pub(crate) events: &'a Events,
     /// How hints call `lockctl`, so that they ask the same backend, or both that each lock is on.
     pub(crate) programs: &'a [String],
-    /// Those of the keys that are not waited for any more.
-    pub(crate) acquired: &'a AcquiredKeys,
+    pub(crate) progress: &'a WaitProgress,
 }
 
-/// The keys that this process has acquired so far: several keys are acquired one after the other,
-/// and the holder of those that come first is this process.
+/// How far a wait has come, as the events of its locks tell.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AcquiredKeys(watch::Sender<BTreeSet<LockKey>>);
+pub(crate) struct WaitProgress(watch::Sender<WaitState>);
 
-impl AcquiredKeys {
-    pub(crate) fn note(&self, event: &Event<'_>) {
-        match event.kind {
-            EventKind::Held => self.0.send_modify(|keys| {
-                keys.insert(event.key.clone());
-            }),
-            EventKind::GivenUp { .. } | EventKind::Lost { .. } => self.0.send_modify(|keys| {
-                keys.remove(event.key);
-            }),
-            _ => {}
-        }
+#[derive(Debug, Default)]
+struct WaitState {
+    /// The keys that this process has acquired so far: several keys are acquired one after the other, and the
+    /// holder of those that come first is this process.
+    acquired: BTreeSet<LockKey>,
+    /// Why the server could not grant a lock when it was last asked, if it could not.
+    unavailable: Option<String>,
+}
+
+impl Observer for WaitProgress {
+    fn event(&self, event: &Event<'_>) {
+        self.0.send_if_modified(|state| match event.kind {
+            EventKind::Held => {
+                state.unavailable = None;
+                state.acquired.insert(event.key.clone())
+            }
+            EventKind::GivenUp { .. } | EventKind::Lost { .. } => state.acquired.remove(event.key),
+            EventKind::Unavailable { why } => {
+                state.unavailable = Some(escaped(why));
+                // It comes again and again, and the next line has it.
+                false
+            }
+            _ => false,
+        });
+    }
+}
+
+impl WaitProgress {
+    fn has(&self, key: &LockKey) -> bool {
+        self.0.borrow().acquired.contains(key)
     }
 
-    fn has(&self, key: &LockKey) -> bool {
-        self.0.borrow().contains(key)
+    fn why_unavailable(&self) -> Option<String> {
+        self.0.borrow().unavailable.clone()
     }
 }
 
@@ -75,6 +92,9 @@ const QUIET_WAIT: Duration = Duration::from_millis(250);
 
 /// Longest time to look for the holder; the lock itself is not held up by that.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Longest time until the holder is looked for again.
+const MAX_PAUSE: Duration = Duration::from_secs(8);
 
 /// What is shown in turn while this process waits; the holder is asked for after each round.
 const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
@@ -128,41 +148,51 @@ impl LockWait<'_> {
 
     /// Reports the holder, as long as it is polled; again when there is another one.
     async fn tell(&self, began: Instant) -> Infallible {
-        let mut acquired = self.acquired.0.subscribe();
+        let mut progress = self.progress.0.subscribe();
         loop {
-            acquired.mark_unchanged();
+            progress.mark_unchanged();
             // One that comes meanwhile may have been the one that was held.
-            if let Ok(changed) = tokio::time::timeout(QUIET_WAIT, acquired.changed()).await {
+            if let Ok(changed) = tokio::time::timeout(QUIET_WAIT, progress.changed()).await {
                 changed.expect("BUG: the keys that are acquired outlive the waiting");
                 continue;
             }
-            let mut holder = self.blocker().await;
+            let holder = self.blocker().await;
             self.tell_events(holder.as_ref());
             let telling = async {
-                if self.console.is_chatty() && has_status_line() {
-                    return self.spin(began, holder).await;
+                match self.console.is_chatty() && has_status_line() {
+                    true => self.spin(began, holder).await,
+                    false => self.tell_lines(holder).await,
                 }
-                self.console.note(self.sentence(holder.as_ref(), None));
-                let mut pause = LOOK;
-                while holder.is_none() {
-                    // Not recorded yet, or the server is slow.
-                    tokio::time::sleep(pause).await;
-                    pause *= 2;
-                    holder = self.blocker().await;
-                    if holder.is_some() {
-                        self.tell_events(holder.as_ref());
-                        self.console.note(self.sentence(holder.as_ref(), None));
-                    }
-                }
-                pending().await
             };
             tokio::select! {
                 never = telling => match never {},
-                changed = acquired.changed() => {
+                changed = progress.changed() => {
                     changed.expect("BUG: the keys that are acquired outlive the waiting");
                 }
             }
         }
+    }
+
+    /// One line, and another one if the holder becomes known later, or why there is none that is known.
+    async fn tell_lines(&self, mut holder: Option<LockInfo>) -> Infallible {
+        self.console.note(self.sentence(holder.as_ref(), None));
+        let mut is_explained = self.progress.why_unavailable().is_some();
+        let mut pause = LOOK;
+        while holder.is_none() {
+            // Not recorded yet, or the server is slow.
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(MAX_PAUSE);
+            holder = self.blocker().await;
+            if holder.is_some() {
+                self.tell_events(holder.as_ref());
+            }
+            let explains = !is_explained && self.progress.why_unavailable().is_some();
+            is_explained |= explains;
+            if holder.is_some() || explains {
+                self.console.note(self.sentence(holder.as_ref(), None));
+            }
+        }
+        pending().await
     }
 
     fn tell_events(&self, holder: Option<&LockInfo>) {
@@ -194,14 +224,21 @@ impl LockWait<'_> {
     }
 
     fn sentence(&self, holder: Option<&LockInfo>, waited: Option<Duration>) -> String {
-        let mut out = format!("waiting for {}", self.names());
-        if let Some(waited) = waited {
-            out += &format!(" ({})", human(waited));
+        // They are acquired one after the other, in this order.
+        let keys: BTreeSet<_> = self.keys.iter().collect();
+        let key = holder.map_or_else(|| self.next(), |info| &info.key);
+        let place = keys.iter().position(|other| *other == key);
+        let place = place.filter(|_| keys.len() > 1);
+        let place = place.map(|at| format!("{} of {}", at + 1, keys.len()));
+        let details: Vec<_> = place.into_iter().chain(waited.map(human)).collect();
+        let mut out = format!("waiting for {}", Escaped(key.as_str()));
+        if !details.is_empty() {
+            out += &format!(" ({})", details.join(", "));
         }
-        let Some(info) = holder else { return out };
-        if self.keys.len() > 1 {
-            out += &format!("  {}", Escaped(info.key.as_str()));
-        }
+        let Some(info) = holder else {
+            let why = self.progress.why_unavailable();
+            return out + &why.map(|why| format!(": {why}")).unwrap_or_default();
+        };
         if let Some(first) = info.holders.first() {
             out += &format!("  held by {}", holder_waited_for(first));
         }
@@ -249,7 +286,7 @@ impl LockWait<'_> {
         for key in self.left() {
             let info = look(self.locks, key).await;
             // It may have been acquired while its holder was asked for.
-            if info.is_some() && !self.acquired.has(key) {
+            if info.is_some() && !self.progress.has(key) {
                 return info;
             }
         }
@@ -258,7 +295,7 @@ impl LockWait<'_> {
 
     /// The keys that are waited for, in the order in which they are acquired.
     fn left(&self) -> Vec<&LockKey> {
-        let left = self.keys.iter().filter(|key| !self.acquired.has(key));
+        let left = self.keys.iter().filter(|key| !self.progress.has(key));
         let mut left: Vec<_> = left.collect();
         left.sort();
         left
@@ -321,7 +358,7 @@ mod tests {
             console: &Console::new(2),
             events: &events,
             programs: &["lockctl".to_owned()],
-            acquired: &AcquiredKeys::default(),
+            progress: &WaitProgress::default(),
         };
         let told = || -> Vec<Option<String>> {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
@@ -361,7 +398,7 @@ mod tests {
                 console: &Console::new(2),
                 events: &Events::default(),
                 programs: &[program.to_owned()],
-                acquired: &AcquiredKeys::default(),
+                progress: &WaitProgress::default(),
             };
             let failure = wait.held(&key, Duration::ZERO).await;
             let hint = format!("{failure:?}");

@@ -90,12 +90,12 @@ impl DistributedLock for Observe {
             if self.observer.is_none() && span.is_disabled() {
                 return self.inner.acquire(request).await;
             }
+            let backend = self.inner.capabilities().backend;
             let mut request = request.clone();
             if let Some(observer) = &self.observer {
-                request = request.with_observer(Arc::clone(observer));
+                request = request.with_observer(Arc::clone(observer), backend);
             }
-            let attempt =
-                ObservedAcquire::new(self.inner.capabilities().backend, &request, span.clone());
+            let attempt = ObservedAcquire::new(backend, &request, span.clone());
             let acquired = self.inner.acquire(&request).instrument(span).await;
             attempt.done(acquired.as_ref());
             acquired

@@ -11,7 +11,7 @@ use polylock_core::{AcquireRequest, LostReason};
 use tokio::time::Instant;
 
 use super::support::{
-    Wrapper, drop_after_a_poll, in_time, is_free, key, left, memory, millis, plan_all, queued,
+    Log, Wrapper, drop_after_a_poll, in_time, is_free, key, left, memory, millis, plan_all, queued,
     secs, settle, start, try_start, until,
 };
 
@@ -336,6 +336,24 @@ async fn a_wait_for_a_server_that_cannot_grant_ends_with_its_last_reason() {
     for error in [contender, behind, once, silent, again] {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_is_told_at_once_that_the_server_cannot_grant() {
+    let explains = Wrapper::new(&memory(), |_, request| async move {
+        request.mark_unavailable("no majority votes yet");
+        std::future::pending().await
+    });
+    let log = Log::default();
+    let locks = log.of(Arc::new(LocalQueue::new(Arc::new(explains))));
+    let began = Instant::now();
+    let waiter = locks.lock_within("k", secs(4)).await;
+    assert_eq!(waiter.unwrap_err().message(), "no majority votes yet");
+    let told = log.take_only("unavailable");
+    let [told] = &told[..] else {
+        panic!("it is told {} times", told.len());
+    };
+    assert_eq!((told.at, &*told.key), (began, "k"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -423,6 +423,7 @@ impl Observer for Log {
             EventKind::RenewalFailed { .. } => "failing",
             EventKind::Held => "held",
             EventKind::GivenUp { .. } => "given_up",
+            EventKind::Unavailable { .. } => "unavailable",
             _ => "other",
         };
         let slack = match event.kind {

@@ -19,7 +19,7 @@ use crate::exit::Exit;
 use crate::output::{
     CommandFailure, Console, Events, RenewalEvents, escaped, millis, names, unix_ms,
 };
-use crate::waiting::AcquiredKeys;
+use crate::waiting::WaitProgress;
 
 /// What runs under the locks, and where it is reported.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub(crate) struct Runner {
     pub(crate) backend: BackendUrl,
     pub(crate) console: Console,
     pub(crate) events: Events,
-    /// The keys that locks of [`connect`](Self::connect) have acquired.
-    pub(crate) acquired: AcquiredKeys,
+    /// What the locks of [`connect`](Self::connect) have told of the wait for them.
+    pub(crate) progress: WaitProgress,
 }
 
 impl Runner {
@@ -40,7 +40,7 @@ impl Runner {
     /// Cancel safety: no lock is held yet.
     pub(crate) async fn connect(&self) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
         let renewals = RenewalEvents {
-            acquired: self.acquired.clone(),
+            progress: self.progress.clone(),
             events: self.events.clone(),
             console: self.console.clone(),
         };

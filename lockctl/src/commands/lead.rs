@@ -98,7 +98,7 @@ async fn stand(
         console: &runner.console,
         events: &runner.events,
         programs: &runner.backend.programs(),
-        acquired: &runner.acquired,
+        progress: &runner.progress,
     };
     let ended = candidate.stand(&waiting, signals).await;
     locks.shutdown(SHUTDOWN).await;

@@ -1,5 +1,6 @@
 //! `acquire`, `renew` and `release`: a lease that outlives the process that acquired it.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -17,7 +18,7 @@ use crate::child::Signals;
 use crate::exit::Exit;
 use crate::held_keys::refuse_held;
 use crate::output::{CommandFailure, Escaped, Events, deliver, print_json, unix_ms};
-use crate::waiting::{AcquiredKeys, LockWait, WaitOutcome};
+use crate::waiting::{LockWait, WaitOutcome, WaitProgress};
 
 /// Acquire a lease that outlives this process, and print its id and fencing token
 ///
@@ -69,9 +70,11 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
     let request = request(&key, &args, &backend)?;
     let mut signals = Signals::catch()?;
     refuse_held(&backend, [key.as_str()])?;
+    let progress = WaitProgress::default();
+    let observer = Arc::new(progress.clone());
     let locks = tokio::select! {
         signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
-        locks = backend.connect(None) => locks?,
+        locks = backend.connect(Some(observer)) => locks?,
     };
     if backend.migrates() {
         let message =
@@ -89,7 +92,7 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
         console: &console,
         events: &Events::default(),
         programs: &backend.programs(),
-        acquired: &AcquiredKeys::default(),
+        progress: &progress,
     };
     let exit = match waiting
         .wait_for(acquire_in_full(&*locks, &request), &mut signals)

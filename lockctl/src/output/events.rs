@@ -21,7 +21,7 @@ use crate::output::{
     CommandFailure, Console, Escaped, Writer, escaped, json_line, millis, path_text, timestamp,
     unix_ms,
 };
-use crate::waiting::AcquiredKeys;
+use crate::waiting::WaitProgress;
 
 /// Writes what happens, one JSON object for each line. The default writes nothing.
 #[derive(Clone, Debug, Default)]
@@ -193,14 +193,14 @@ fn event_line(event: &str, fields: Value) -> String {
 /// Forwards the library's events of held locks.
 #[derive(Debug)]
 pub(crate) struct RenewalEvents {
-    pub(crate) acquired: AcquiredKeys,
+    pub(crate) progress: WaitProgress,
     pub(crate) events: Events,
     pub(crate) console: Console,
 }
 
 impl Observer for RenewalEvents {
     fn event(&self, event: &Event<'_>) {
-        self.acquired.note(event);
+        self.progress.event(event);
         let key = event.key.as_str();
         match event.kind {
             EventKind::Renewed { slack, .. } => {

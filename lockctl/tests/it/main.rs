@@ -34,6 +34,7 @@ mod servers {
     mod foreign;
     mod keys;
     mod lease;
+    mod outages;
     mod schema;
     mod zookeeper;
 }

@@ -17,7 +17,7 @@ use crate::backend::BackendUrl;
 use crate::child::{CommandRules, LostAction, Pgid, Runner, wants_own_group};
 use crate::exit::Exit;
 use crate::output::{CommandFailure, Console, Events, human};
-use crate::waiting::AcquiredKeys;
+use crate::waiting::WaitProgress;
 
 /// What `run` and `lead` know of their command.
 #[derive(Args, Debug)]
@@ -94,7 +94,7 @@ impl CommandArgs {
             events,
             console: console.in_background(),
             backend,
-            acquired: AcquiredKeys::default(),
+            progress: WaitProgress::default(),
         }
     }
 }

@@ -128,7 +128,7 @@ impl Run {
             console: &runner.console,
             events: &runner.events,
             programs: &runner.backend.programs(),
-            acquired: &runner.acquired,
+            progress: &runner.progress,
         };
         let began = Instant::now();
         let request = match self.keeps_min_hold(locks) {
