@@ -8,16 +8,19 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use polylock::config::{LockSettings, has_namespace, with_namespace};
 use polylock::layers::Observer;
 use polylock::{AcquireRequest, DistributedLock, LockUrl};
+use tokio::time::timeout;
 
 use crate::args::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::{CommandFailure, Escaped, escaped, path_text, quoted};
+use crate::output::{CommandFailure, Console, Escaped, escaped, path_text, quoted};
 
 use self::file::FromFile;
 
@@ -83,27 +86,36 @@ impl BackendUrl {
     }
 
     /// Connects to a service that other processes reach; `observer` receives the events of the
-    /// locks.
+    /// locks. If that takes a while, `console` names the service.
     pub(crate) async fn connect(
         &self,
         observer: Option<Arc<dyn Observer>>,
+        console: &Console,
     ) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
         check_scheme(self.url.scheme(), self.is_option)?;
         let old = self.file.as_ref().and_then(|file| file.old_url.as_ref());
         check_password_files(&self.url)?;
         old.map_or(Ok(()), |old| check_password_files(old.url()))?;
-        let connected = match &self.file {
-            Some(file) => file.connect(observer).await,
-            None => {
-                let registry = polylock::compiled_in();
-                let registry = match observer {
-                    Some(observer) => registry.with_observer(observer),
-                    None => registry,
-                };
-                registry
-                    .connect(&self.text)
-                    .await
-                    .map_err(CommandFailure::from)
+        let connecting = async {
+            match &self.file {
+                Some(file) => file.connect(observer).await,
+                None => {
+                    let registry = polylock::compiled_in();
+                    let registry = match observer {
+                        Some(observer) => registry.with_observer(observer),
+                        None => registry,
+                    };
+                    let connected = registry.connect(&self.text).await;
+                    connected.map_err(CommandFailure::from)
+                }
+            }
+        };
+        let mut connecting = pin!(connecting);
+        let connected = match timeout(QUIET_CONNECT, connecting.as_mut()).await {
+            Ok(connected) => connected,
+            Err(_) => {
+                console.note(format_args!("connecting to {}", self.url));
+                connecting.await
             }
         };
         connected.map_err(|failure| match failure.exit() {
@@ -194,6 +206,9 @@ impl fmt::Debug for BackendUrl {
         write!(f, "BackendUrl({})", self.url)
     }
 }
+
+/// A connection that takes longer is worth a word.
+const QUIET_CONNECT: Duration = Duration::from_secs(2);
 
 /// What goes before the keys on the server: the namespace that was asked for, or that of the backend.
 fn stored_namespace(text: &str, url: &LockUrl) -> String {

@@ -44,7 +44,8 @@ impl Runner {
             events: self.events.clone(),
             console: self.console.clone(),
         };
-        self.backend.connect(Some(Arc::new(renewals))).await
+        let observer = Some(Arc::new(renewals) as _);
+        self.backend.connect(observer, &self.console).await
     }
 
     /// Starts the command, and waits for its end. It is stopped before the locks are gone.

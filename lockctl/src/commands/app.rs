@@ -27,7 +27,7 @@ impl App {
     pub(super) async fn connect(&self) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
         let backend = self.backend()?;
         backend.check_is_one()?;
-        backend.connect(None).await
+        backend.connect(None, &self.console).await
     }
 
     pub(super) fn wants_json(&self) -> bool {

@@ -74,7 +74,7 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
     let observer = Arc::new(progress.clone());
     let locks = tokio::select! {
         signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
-        locks = backend.connect(Some(observer)) => locks?,
+        locks = backend.connect(Some(observer), &app.console) => locks?,
     };
     if backend.migrates() {
         let message =
@@ -220,7 +220,7 @@ pub(super) async fn renew(app: &App, args: &RenewArgs) -> Result<Exit, CommandFa
         .with_ttl(ttl)
         .with_max_hold(None)
         .validate()?;
-    let locks = backend.connect(None).await?;
+    let locks = backend.connect(None, &app.console).await?;
     // The deadline counts from before the request leaves.
     let sent = SystemTime::now();
     match admin(&*locks)?.renew_lease(&key, args.lease.0, ttl).await? {
