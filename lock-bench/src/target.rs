@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use polylock::LockUrl;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::connection::Boxed;
 pub use crate::connection::Opened;
@@ -63,7 +64,7 @@ impl Openers {
         name: impl Into<String>,
         url: impl Into<String>,
     ) -> Result<Target, Failure> {
-        let url = url.into();
+        let url: String = url.into();
         // A text without a colon shows nothing of itself.
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
         let scheme = scheme.to_ascii_lowercase();
@@ -77,7 +78,7 @@ impl Openers {
         }
         Ok(Target {
             name: name.into(),
-            url,
+            url: url.into(),
             peer: peer.map(|(_, open)| Arc::clone(open)),
             worker: self.worker.clone(),
         })
@@ -94,7 +95,7 @@ impl fmt::Debug for Openers {
 #[derive(Clone)]
 pub struct Target {
     pub(crate) name: String,
-    pub(crate) url: String,
+    pub(crate) url: SecretString,
     peer: Option<OpenPeer>,
     /// The program of contenders, if it is another one.
     pub(crate) worker: Option<PathBuf>,
@@ -107,14 +108,20 @@ impl Target {
         &self.name
     }
 
+    /// The URL with its password.
+    pub(crate) fn url(&self) -> &str {
+        self.url.expose_secret()
+    }
+
     /// Connects what is measured, and no more: every contender that is a process calls it.
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
         let server = self.server()?;
         if let Some(open) = &self.peer {
-            let url = self.url.split_once('+').map_or(&*self.url, |(_, url)| url);
+            let url = self.url();
+            let url = url.split_once('+').map_or(url, |(_, url)| url);
             return open(url.to_owned()).await;
         }
-        let locks = polylock::compiled_in().connect(&self.url).await?;
+        let locks = polylock::compiled_in().connect(self.url()).await?;
         let backend = server.map(|url| url.scheme().to_owned());
         Ok(Opened::locks(backend.unwrap_or_default(), locks))
     }
@@ -149,14 +156,14 @@ impl Target {
         if self.peer.is_some() {
             return Ok(Vec::new());
         }
-        let found = polylock::compiled_in().check_health(&self.url).await?;
+        let found = polylock::compiled_in().check_health(self.url()).await?;
         let faults = found.iter().filter(|finding| finding.is_fault());
         Ok(faults.map(ToString::to_string).collect())
     }
 
     /// The URL without secrets. One of a library that has no hosts may have them anywhere.
     pub(crate) fn shown(&self) -> String {
-        match LockUrl::parse(&self.url) {
+        match LockUrl::parse(self.url()) {
             Ok(url) if self.peer.is_none() || !url.hosts().is_empty() => url.to_string(),
             _ => "(not a URL)".to_owned(),
         }
@@ -165,9 +172,9 @@ impl Target {
     /// The URL of the server without the parameters of layers; none for a library without one.
     fn server(&self) -> Result<Option<LockUrl>, Failure> {
         if self.peer.is_none() {
-            return Ok(Some(polylock::compiled_in().backend_url(&self.url)?));
+            return Ok(Some(polylock::compiled_in().backend_url(self.url())?));
         }
-        let Some((_, server)) = self.url.split_once('+') else {
+        let Some((_, server)) = self.url().split_once('+') else {
             return Ok(None);
         };
         // A library's error for a wrong URL may contain the password, and some libraries panic.

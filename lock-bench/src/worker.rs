@@ -79,7 +79,7 @@ impl WorkerProcess {
             output: BufReader::new(child.stdout.take().expect("BUG: it is piped")),
             child,
         };
-        let url = target.url.clone();
+        let url = target.url().to_owned();
         process.say(&WorkerOrder { url, bare, work }).await?;
         Ok(process)
     }

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum};
+use secrecy::{ExposeSecret as _, SecretString};
 
-use super::value::namespace;
+use super::value::{namespace, secret};
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]
@@ -17,9 +18,10 @@ pub(crate) struct GlobalArgs {
         value_name = "URL",
         env = "LOCK_URL",
         hide_env_values = true,
-        global = true
+        global = true,
+        value_parser = secret
     )]
-    pub(crate) backend: Option<String>,
+    pub(crate) backend: Option<SecretString>,
     // The option wins over a file and the variable does not, even if both say the same.
     #[arg(skip)]
     pub(crate) is_backend_option: bool,
@@ -57,6 +59,13 @@ pub(crate) struct GlobalArgs {
     /// When to color messages
     #[arg(long, value_enum, value_name = "WHEN", default_value_t, global = true)]
     pub(crate) color: Color,
+}
+
+impl GlobalArgs {
+    /// The URL of `--backend` or `LOCK_URL`, with its password.
+    pub(crate) fn url(&self) -> Option<&str> {
+        self.backend.as_ref().map(|url| url.expose_secret())
+    }
 }
 
 /// How answers look.

@@ -208,4 +208,11 @@ mod tests {
         assert!(is_option(&["lockctl", "list", "--backend", "memory:"]));
         assert!(!is_option(&["lockctl", "list"]));
     }
+
+    #[test]
+    fn the_command_line_is_shown_without_the_password_of_its_backend() {
+        let line = ["lockctl", "--backend", "redis://app:s3ntinel@cache", "list"];
+        let shown = format!("{:?}", Cli::read(line).unwrap());
+        assert!(!shown.contains("s3ntinel"), "{shown}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Values of options.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use polylock::coordination::Election;
 use polylock::layers::Prefix;
 use polylock::{Label, LockKey, Wait};
 use rustix::process::Signal;
+use secrecy::SecretString;
 
 use crate::child::NAMES;
 
@@ -44,6 +46,11 @@ pub(crate) fn signal(text: &str) -> Result<Signal, String> {
         let names = NAMES.map(|(name, _)| name).join(", ");
         format!("not one of {names}")
     })
+}
+
+/// Reads what no output shows.
+pub(crate) fn secret(text: &str) -> Result<SecretString, Infallible> {
+    Ok(text.into())
 }
 
 /// Reads a note, which is stored as a whole or not at all.

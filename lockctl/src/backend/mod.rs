@@ -16,6 +16,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use polylock::config::{LockSettings, has_namespace, with_namespace};
 use polylock::layers::Observer;
 use polylock::{AcquireRequest, DistributedLock, LockUrl};
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::timeout;
 
 use crate::args::GlobalArgs;
@@ -28,8 +29,8 @@ pub(crate) use self::file::{Env, failure, loader};
 
 /// The chosen lock service.
 pub(crate) struct BackendUrl {
-    /// Has the password in it, and goes to the library alone.
-    text: String,
+    /// Goes to the library alone.
+    text: SecretString,
     url: LockUrl,
     /// The namespace that was asked for, empty if none was.
     pub(crate) namespace: String,
@@ -47,10 +48,10 @@ impl BackendUrl {
     /// Takes `--backend`, else what the configuration file says, else `LOCK_URL`, else a file of
     /// this user; `env` looks up variables.
     pub(crate) fn choose(args: &GlobalArgs, env: impl Env) -> Result<Self, CommandFailure> {
-        let is_ambient = args.backend.as_deref().map(OsStr::new) == env("LOCK_URL").as_deref();
+        let is_ambient = args.url().map(OsStr::new) == env("LOCK_URL").as_deref();
         let is_option = args.backend.is_some() && (args.is_backend_option || !is_ambient);
         check_options(args, is_option)?;
-        let named = args.backend.as_deref().filter(|url| !url.is_empty());
+        let named = args.url().filter(|url| !url.is_empty());
         file::check(args, !is_option)?;
         let (text, lock_settings, file) = match file::path(args) {
             Some(path) if !is_option => {
@@ -74,7 +75,7 @@ impl BackendUrl {
         let url = polylock::compiled_in().parse_url(&text)?;
         let namespace = url.params().string("namespace").map(str::to_owned);
         Ok(Self {
-            text,
+            text: text.into(),
             url,
             namespace: namespace.unwrap_or_default(),
             // The next call has the same variables, and reads a file if there is one.
@@ -105,7 +106,7 @@ impl BackendUrl {
                         Some(observer) => registry.with_observer(observer),
                         None => registry,
                     };
-                    let connected = registry.connect(&self.text).await;
+                    let connected = registry.connect(self.text()).await;
                     connected.map_err(CommandFailure::from)
                 }
             }
@@ -133,20 +134,20 @@ impl BackendUrl {
     /// The table that has the locks.
     #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
     pub(crate) fn schema(&self) -> Result<polylock::sql::Schema, CommandFailure> {
-        let url = polylock::compiled_in().backend_url(&self.text)?;
+        let url = polylock::compiled_in().backend_url(self.text())?;
         Ok(polylock::sql::Schema::of(&url)?)
     }
 
     /// The URL with its password, for the library alone.
     pub(crate) fn text(&self) -> &str {
-        &self.text
+        self.text.expose_secret()
     }
 
     /// The URLs of all backends that a lock is acquired on, each with its password.
     pub(crate) fn texts(&self) -> Vec<String> {
         let old = self.file.as_ref().and_then(|file| file.old_url.as_ref());
         let old = old.map(|url| url.expose().to_owned());
-        [self.text.clone()].into_iter().chain(old).collect()
+        [self.text().to_owned()].into_iter().chain(old).collect()
     }
 
     /// The request with the name of the class that was asked for.
@@ -195,7 +196,7 @@ impl BackendUrl {
     pub(crate) fn stores(&self) -> Vec<(String, u64)> {
         let old = self.file.as_ref().and_then(|file| file.old_url.as_ref());
         let old = old.map(|old| (old.expose(), old.url()));
-        let all = [(self.text.as_str(), &self.url)].into_iter().chain(old);
+        let all = [(self.text(), &self.url)].into_iter().chain(old);
         all.map(|(text, url)| (stored_namespace(text, url), store_id(url)))
             .collect()
     }
@@ -271,7 +272,7 @@ pub(crate) fn hidden_part(program: &str) -> &'static str {
 /// Refuses an option that is empty, as an unset variable of a shell leaves it: the next backend in
 /// line is not the one that was meant.
 fn check_options(args: &GlobalArgs, is_backend_option: bool) -> Result<(), CommandFailure> {
-    let is_backend_empty = args.backend.as_deref().is_some_and(str::is_empty);
+    let is_backend_empty = args.url().is_some_and(str::is_empty);
     let is_config_empty = args.config.as_deref() == Some("".as_ref());
     let empty = match () {
         () if is_backend_option && is_backend_empty => "--backend",

@@ -62,7 +62,7 @@ pub(super) fn choose(
 fn chosen(app: &App) -> Result<Option<(String, String)>, CommandFailure> {
     let global = &app.global;
     let ambient = env::var("LOCK_URL").ok();
-    let is_ambient = global.backend == ambient && !global.is_backend_option;
+    let is_ambient = global.url() == ambient.as_deref() && !global.is_backend_option;
     let names_backend = global.default_backend.is_some() || global.class.is_some();
     if is_ambient && !global.is_config_option && !names_backend {
         if ambient.is_some() {
