@@ -33,8 +33,6 @@ pub struct Loader {
     pub(super) default_backend: Option<String>,
     pub(super) url: Option<SecretString>,
     pub(super) namespace: Option<String>,
-    /// The URL of a configuration without any backend.
-    pub(super) fallback: Option<SecretString>,
     pub(super) scope: Scope,
 }
 
@@ -87,7 +85,6 @@ impl Loader {
             default_backend: None,
             url: None,
             namespace: None,
-            fallback: None,
             scope: Scope::default(),
         }
     }
@@ -120,12 +117,6 @@ impl Loader {
     /// Puts a namespace before all keys, in place of those of the URLs.
     pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
-        self
-    }
-
-    /// Sets the URL of a configuration without any backend.
-    pub fn with_fallback_url(mut self, url: impl Into<String>) -> Self {
-        self.fallback = Some(SecretString::from(url.into()));
         self
     }
 

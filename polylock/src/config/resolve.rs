@@ -151,16 +151,12 @@ fn with_default<'t>(cx: &Context<'t, '_>, mut document: Document<'t>) -> Documen
         _ => backends.iter().find(|table| table.name() == DEFAULT),
     };
     let has_url = cx.loader.url.is_some() || cx.variable(URL).is_some();
-    let fallback = cx.loader.fallback.as_ref().filter(|_| backends.is_empty());
     if let Some(implied) = implied {
         top.set("default", cx.unset(implied.name()));
-    } else if has_url || fallback.is_some() {
+    } else if has_url {
         top.set("default", cx.unset(DEFAULT));
         let name = cx.unset(DEFAULT);
-        let mut table = ConfigTable::new(TableKind::Backend, name, DeTable::new(), cx.report);
-        if let Some(url) = fallback {
-            table.set("url", cx.unset(url.expose_secret()));
-        }
+        let table = ConfigTable::new(TableKind::Backend, name, DeTable::new(), cx.report);
         backends.push(table);
     } else if backends.is_empty() {
         let message = "there is no backend: write a table [backend.NAME] with a url, or set \

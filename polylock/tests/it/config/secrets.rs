@@ -157,7 +157,7 @@ fn a_variable_or_a_flag_with_a_password_is_not_repeated() {
         ] {
             assert_silent(&loader(&[(variable, url)]), MEMORY);
         }
-        let flag = loader(&[]).with_url(url).with_fallback_url(url);
+        let flag = loader(&[]).with_url(url);
         assert!(!format!("{flag:?}").contains(SECRET));
         assert_silent(&flag, "");
         let named = loader(&[]).with_default_backend(url);
