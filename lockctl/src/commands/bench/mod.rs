@@ -9,9 +9,9 @@ use polylock_bench::report::compare::{Change, Comparison};
 use polylock_bench::report::{Report, Table};
 use polylock_bench::subject;
 use polylock_bench::target::Openers;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::app::App;
+use crate::child::Signals;
 use crate::exit::Exit;
 use crate::output::{CommandFailure, Escaped, escaped, path_text};
 
@@ -41,6 +41,7 @@ fn measure(app: &App, args: &MeasureArgs) -> Result<Exit, CommandFailure> {
     let (targets, _directory) = targets::choose(app, args)?;
     let plan = args.plan();
     let report = runtime()?.block_on(async {
+        let mut signals = Signals::catch()?;
         let bar = progress_bar(app.console.is_chatty());
         let progress = |done: u32, of: u32, what: &str| {
             bar.set_length(of.into());
@@ -49,16 +50,17 @@ fn measure(app: &App, args: &MeasureArgs) -> Result<Exit, CommandFailure> {
             bar.tick();
         };
         let run = polylock_bench::run(&plan, targets, &progress);
+        // The run then ends in order: contender processes and temporary files go with it.
         let ended = tokio::select! {
             report = Box::pin(run) => Ok(report),
-            signal = interrupted() => Err(signal?),
+            signal = signals.next_that_ends() => Err(signal),
         };
         bar.finish_and_clear();
         Ok::<_, CommandFailure>(ended)
     })?;
     let report = match report {
         Ok(report) => report.map_err(|e| failure(&e))?,
-        Err(signal) => return Ok(Exit::Signaled(signal)),
+        Err(signal) => return Ok(Exit::Signaled(signal.as_raw())),
     };
     for warning in &report.environment.warnings {
         app.console.warn(escaped(warning));
@@ -189,18 +191,6 @@ fn progress_bar(is_wanted: bool) -> ProgressBar {
     };
     let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} {eta}");
     bar.with_style(style.expect("BUG: the template is valid"))
-}
-
-/// Waits for an interrupt. The run then ends in order: contender processes and temporary files go
-/// with it.
-async fn interrupted() -> Result<i32, CommandFailure> {
-    let listen = |kind| signal(kind).map_err(CommandFailure::internal("cannot listen for signals"));
-    let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
-    let (mut interrupts, mut terminations) = (listen(interrupt)?, listen(terminate)?);
-    tokio::select! {
-        _signal = interrupts.recv() => Ok(interrupt.as_raw_value()),
-        _signal = terminations.recv() => Ok(terminate.as_raw_value()),
-    }
 }
 
 const FAILED: Exit = Exit::Of(1);
