@@ -349,6 +349,23 @@ async fn grants_of_other_keys_wait_for_a_replica_at_the_same_time() {
     }
 }
 
+/// A grant that finds no connection of its own waits behind another one, as each did with one connection.
+#[tokio::test]
+async fn a_server_without_room_grants_what_waits_for_a_replica_one_after_the_other() {
+    let ([master, _replica], _far, locks) = with_far_replica().await;
+    release(acquire(&locks, &attempt("a")).await).await;
+    // This command's own connection is the one that there is room for.
+    let clients = master.command(&["CLIENT", "LIST"]).text().expect("a list");
+    let room = clients.lines().count() - 1;
+    master.command(&["CONFIG", "SET", "maxclients", &room.to_string()]);
+    let (one, other) = tokio::join!(
+        acquire(&locks, &attempt("a")),
+        acquire(&locks, &attempt("b"))
+    );
+    release(one).await;
+    release(other).await;
+}
+
 /// The replica would delay the answer that the lock is held, which it need not know.
 #[tokio::test]
 async fn an_attempt_for_a_lock_that_was_held_a_moment_ago_waits_for_no_replica() {

@@ -33,8 +33,8 @@ pub(crate) struct RedisNode {
 /// A connection of one runtime.
 type ConnectionEntry = ((Id, Use), Weak<RedisConnection>);
 
-/// `WAIT` blocks all later requests on a connection, so calls that wait use others, each the one that the fewest
-/// calls use. Renewals that wait have less time than other calls, and would be late behind them.
+/// `WAIT` blocks all later requests on a connection, so calls that wait use others. Renewals that wait have less
+/// time than other calls, and would be late behind them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Use {
     Calls,
@@ -43,7 +43,7 @@ enum Use {
 }
 
 /// Max connections of a runtime for calls that wait.
-const MAX_WAITS: u8 = 8;
+const MAX_WAIT_CONNECTIONS: u8 = 8;
 
 impl RedisNode {
     pub(super) fn new(connector: Connector, shared: Arc<ConnectionContext>) -> Self {
@@ -128,12 +128,11 @@ impl RedisNode {
         asking: bool,
         deadline: Instant,
     ) -> Result<Done, RedisFailure> {
-        let used = match call.wait {
-            None => Use::Calls,
-            Some(_) if call.is_renewal => Use::Renewals,
-            Some(_) => self.least_used(),
+        let connection = match call.wait {
+            None => self.connection(Use::Calls),
+            Some(_) if call.is_renewal => self.connection(Use::Renewals),
+            Some(_) => self.least_used(deadline).await,
         };
-        let connection = self.connection(used);
         let deadline = deadline + call.wait.map_or(Duration::ZERO, |(_, within)| within);
         let mut answers = match (call.wait, call.batch) {
             (Some(wait), Some(batch)) => {
@@ -292,18 +291,21 @@ impl RedisNode {
         self.known(at).unwrap_or_else(|| self.add(&runtime, at))
     }
 
-    /// The connection for calls that wait that the fewest of them use; the first one, or a new one, among equals.
-    fn least_used(&self) -> Use {
-        let runtime = Handle::current().id();
-        let connections = self.connections.read();
-        let connections = connections.unwrap_or_else(PoisonError::into_inner);
+    /// The connection that the fewest waiting calls use, the first of several. Opens another one only while all
+    /// before it are in use, and returns the first if the server takes no more.
+    async fn least_used(&self, deadline: Instant) -> Arc<RedisConnection> {
+        let runtime = Handle::current();
         let users = |used: &Use| {
-            let known = connections.iter().find(|(at, _)| *at == (runtime, *used));
-            // One is the task that keeps it.
-            known.map_or(0, |(_, one)| one.strong_count().saturating_sub(1))
+            let known = self.known((runtime.id(), *used));
+            // One is the task that keeps it, one is `known`.
+            known.map_or(0, |it| Arc::strong_count(&it).saturating_sub(2))
         };
-        let least = (0..MAX_WAITS).map(Use::Waits).min_by_key(users);
-        least.unwrap_or(Use::Waits(0))
+        let least = (0..MAX_WAIT_CONNECTIONS).map(Use::Waits).min_by_key(users);
+        let connection = self.connection(least.unwrap_or(Use::Waits(0)));
+        match connection.ready(deadline).await {
+            Ok(()) => connection,
+            Err(_) => self.connection(Use::Waits(0)),
+        }
     }
 
     fn known(&self, at: (Id, Use)) -> Option<Arc<RedisConnection>> {
