@@ -163,8 +163,8 @@ pub enum EventKind<'a> {
         /// Failed renewals of the lock since the last that succeeded, this one included.
         failures: u32,
     },
-    /// The server could not grant the lock when it was last asked, and the request waits on. Sent at each
-    /// attempt, by backends that know the reason.
+    /// The server could not grant the lock at this attempt, and the backend knows the reason. Comes at each such
+    /// attempt, for the request that began it: requests behind that one in a local queue get none.
     Unavailable {
         /// What the server or the client says.
         why: &'a str,

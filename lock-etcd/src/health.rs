@@ -20,8 +20,8 @@ pub(crate) async fn check(store: &EtcdStore) -> Result<(), EtcdFailure> {
     outcome.map_err(EtcdFailure::Config)
 }
 
-/// Checks every server that the configuration names, for a report. What the first error reports is not looked for:
-/// alarms, which stop all writes.
+/// Checks every server that the configuration names, for a report. Alarms are not checked: they stop all writes, so
+/// that the first error reports them.
 pub(crate) async fn check_health(store: &EtcdStore) -> Result<Vec<HealthCheck>, EtcdFailure> {
     let servers = servers(store).await?;
     Ok(HealthRule::check_all(RULES, &ClusterFacts { servers }))

@@ -1,6 +1,6 @@
 use std::sync::{MutexGuard, PoisonError};
 
-/// A mutex that ignores poisoning: a panic leaves nothing half changed in what is behind it. For implementors.
+/// A mutex that ignores poisoning, for state that no panic leaves half changed. For implementors.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(std::sync::Mutex<T>);
 

@@ -1,8 +1,8 @@
 use super::mutex::Mutex;
 use crate::token::FencingToken;
 
-/// Fencing tokens that were drawn together: for a holder, and for those that its lease is handed over to in this
-/// process. For implementors. Empty at first.
+/// Fencing tokens that were drawn together: the first for the holder, the others for hand-overs in this process. For
+/// implementors. Empty at first.
 ///
 /// # Examples
 ///

@@ -294,8 +294,8 @@ async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> (Result<Released>, &'stati
         });
         return (Ok(Released::Clean), "expiring");
     }
-    // A renewal in flight is for another ttl, and may arrive after this one: however late the reply is, only one
-    // that is sent after `settled` counts.
+    // A renewal in flight is for another ttl, and may arrive after this one. Only a final renewal that is sent after
+    // `settled` counts, however late its reply is.
     let settled = hold.settled();
     let sent = hold.engine.now();
     let answer = final_renewal(hold).await;

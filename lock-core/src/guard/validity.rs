@@ -103,7 +103,8 @@ impl Validity {
 
 fn word(deadline: Moment) -> u64 {
     match deadline.as_nanos() {
-        GIVEN_UP.. => u64::MAX,
+        u64::MAX => u64::MAX,
+        GIVEN_UP.. => GIVEN_UP - 1,
         nanos => nanos.max(FIRST_DEADLINE),
     }
 }
@@ -197,7 +198,7 @@ mod tests {
             assert_eq!(decode(word(held)), ValidityState::Held(held));
         }
         // A deadline of centuries.
-        let late = Moment::from_nanos(GIVEN_UP + 7);
-        assert_eq!(decode(word(late)), ValidityState::Held(Moment::NEVER));
+        let (late, last) = (Moment::from_nanos(GIVEN_UP + 7), Moment::from_nanos(GIVEN_UP - 1));
+        assert_eq!(decode(word(late)), ValidityState::Held(last));
     }
 }

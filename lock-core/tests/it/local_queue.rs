@@ -339,7 +339,7 @@ async fn a_wait_for_a_server_that_cannot_grant_ends_with_its_last_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_is_told_at_once_that_the_server_cannot_grant() {
+async fn an_observer_gets_at_once_why_the_server_cannot_grant() {
     let explains = Wrapper::new(&memory(), |_, request| async move {
         request.mark_unavailable("no majority votes yet");
         std::future::pending().await

@@ -195,7 +195,7 @@ impl HeldLease {
     /// Whether the lease may last for longer than its ttl.
     pub(crate) fn is_extended(&self) -> bool {
         let (until, ttl) = (self.upkeep.lock().extended_until, self.timing.ttl());
-        // Each release asks: most leases were never extended, and need no look at the clock.
+        // Called at each release: the clock is read only if the lease was extended.
         until > self.since + ttl && until.since(self.engine.now()) > ttl
     }
 
