@@ -273,7 +273,10 @@ impl fmt::Display for EtcdAdvice<'_> {
             }
             // The alarm CORRUPT, under which a server answers nothing.
             ErrorKind::Unavailable if status.code() == Code::DataLoss => {
-                write!(f, "the data of a server of etcd differ from those of the others: {message}")
+                write!(
+                    f,
+                    "the data of a server of etcd differ from those of the others: {message}"
+                )
             }
             ErrorKind::Unavailable => write!(f, "etcd is out of reach: {message}"),
             _ => write!(f, "etcd refuses a request: {message}"),

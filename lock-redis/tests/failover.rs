@@ -358,10 +358,8 @@ async fn a_server_without_room_grants_what_waits_for_a_replica_one_after_the_oth
     let clients = master.command(&["CLIENT", "LIST"]).text().expect("a list");
     let room = clients.lines().count() - 1;
     master.command(&["CONFIG", "SET", "maxclients", &room.to_string()]);
-    let (one, other) = tokio::join!(
-        acquire(&locks, &attempt("a")),
-        acquire(&locks, &attempt("b"))
-    );
+    let [a, b] = ["a", "b"].map(attempt);
+    let (one, other) = tokio::join!(acquire(&locks, &a), acquire(&locks, &b));
     release(one).await;
     release(other).await;
 }

@@ -259,9 +259,12 @@ impl SqlFailure {
         }
     }
 
-    /// Whether another connection may do better: this one ended, was not made, or leads to a server without writes.
+    /// Whether another connection may do better: this one ended after the request was sent, or leads to a server
+    /// without writes.
     pub(crate) fn is_of_connection(&self) -> bool {
-        self.class().is_some_and(ErrorClass::is_the_end)
+        let class = self.class();
+        class == Some(ErrorClass::ReadOnly)
+            || self.outcome_unknown && class.is_some_and(ErrorClass::is_the_end)
     }
 
     /// The class of the server's error, if it is one.

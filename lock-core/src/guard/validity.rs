@@ -198,7 +198,10 @@ mod tests {
             assert_eq!(decode(word(held)), ValidityState::Held(held));
         }
         // A deadline of centuries.
-        let (late, last) = (Moment::from_nanos(GIVEN_UP + 7), Moment::from_nanos(GIVEN_UP - 1));
+        let (late, last) = (
+            Moment::from_nanos(GIVEN_UP + 7),
+            Moment::from_nanos(GIVEN_UP - 1),
+        );
         assert_eq!(decode(word(late)), ValidityState::Held(last));
     }
 }

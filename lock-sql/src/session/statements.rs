@@ -146,7 +146,7 @@ pub(crate) mod got {
 pub(crate) const SHARES_SESSIONS: &str =
     "a transaction pooler is in the path, where locks of sessions do not exclude; use mode=lease";
 
-/// Whether a release or a downgrade ran in another session of a server, and has freed no lock there.
+/// Whether a release or a downgrade ran in another session of a server, where the client has no lock.
 pub(crate) fn is_elsewhere(released: &QueryResult) -> bool {
     released.int(0) == Some(got::ELSEWHERE)
 }

@@ -39,20 +39,18 @@ pub(crate) fn row(table: &str, sessions: &str, flavor: Flavor) -> SessionStateme
         ),
     };
     let token = format!("CAST(IF({here}, {token}, {}) AS SIGNED)", got::ELSEWHERE);
+    // A counter that is opened for a write blocks `FLUSH TABLES WITH READ LOCK`, as a row does that is to be locked
+    // exclusively. A wait for a shared lock does not.
     let begin = |strength: &str, elapsed: &str| {
         let row = format!("FROM {table} WHERE kind = 2 AND lock_key = {{1}} AND slot = 0");
         let (taken, grant) = (
             got::TAKEN,
             format!("{token}, {elapsed}, CAST(CONNECTION_ID() AS SIGNED), 0"),
         );
-        match flavor {
-            Flavor::MariaDb => {
-                format!("START TRANSACTION; SELECT {grant}, {taken} {row} {strength}")
-            }
-            Flavor::MySql => {
-                format!("START TRANSACTION; SELECT {taken} {row} {strength}; {draw} SELECT {grant}")
-            }
+        if flavor == Flavor::MariaDb && !strength.starts_with(share) {
+            return format!("START TRANSACTION; SELECT {grant}, {taken} {row} {strength}");
         }
+        format!("START TRANSACTION; SELECT {taken} {row} {strength}; {draw} SELECT {grant}")
     };
     let try_take = |strength: &str| Sql::new(begin(&format!("{strength} NOWAIT"), "0"));
     let wait_take = |strength: &str| {
@@ -64,7 +62,7 @@ pub(crate) fn row(table: &str, sessions: &str, flavor: Flavor) -> SessionStateme
             begin(strength, ELAPSED)
         ))
     };
-    // A session of another server has no transaction to end.
+    // The session to which a proxy has moved the connection has no transaction of this client.
     let rollback = format!(
         "SELECT CAST(IF({here}, 1, {}) AS SIGNED); ROLLBACK",
         got::ELSEWHERE

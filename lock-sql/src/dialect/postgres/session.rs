@@ -223,8 +223,8 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
         let attempt = format!("NOT pg_try_advisory_lock{suffix}({{3}}) OR {LAZY} IS NULL");
         Sql::prepared(lock(&attempt, "0::bigint"))
     });
-    // What is done before the wait delays nobody. It is sent in one write: a cancellation between two would miss the
-    // second one.
+    // Settings are changed before the wait, so that they do not delay the hand-off. It is sent in one write: a
+    // cancellation between two would miss the second one.
     let mut prepared = PreparedStatements::default();
     let waits = ["", "_shared"].map(|suffix| {
         let limit = "set_config('lock_timeout', ({4}::bigint)::text, true) IS NULL";
