@@ -80,14 +80,14 @@ impl Leases {
         budget: &SqlBudget,
         place: &WaiterPlace,
     ) -> Result<LockGuard> {
-        let (first, mut is_unknown) = self.first_attempt(request, budget, place).await?;
-        if let AttemptOutcome::Granted(guard) = first {
+        let first = self.claim(request, place);
+        if let AttemptOutcome::Granted(guard) = self.attempt(first, request, place).await? {
             return guard;
         }
         budget.mark_contended(request);
         let (releases, _waiting) = self.store.local().waiters.enter(request.key());
         let mut backoff = Duration::ZERO;
-        let mut is_woken = false;
+        let (mut is_woken, mut is_unknown) = (false, false);
         while budget.waits() {
             let mut released = pin!(releases.notified());
             // Listens before the poll, or a release in between would be missed.
@@ -131,32 +131,6 @@ impl Leases {
             };
         }
         Err(budget.timed_out(silent))
-    }
-
-    /// Tries to acquire the lock, once more if the connection was closed, as by a restart of the server. Also returns
-    /// whether a request of the first time may have acquired it, which is released by its id.
-    async fn first_attempt(
-        &self,
-        request: &AcquireRequest,
-        budget: &SqlBudget,
-        place: &WaiterPlace,
-    ) -> Result<(AttemptOutcome, bool), SqlFailure> {
-        let attempt = || self.attempt(self.claim(request, place), request, place);
-        let failure = match attempt().await {
-            Err(failure) if failure.is_of_connection() => failure,
-            attempted => return Ok((attempted?, false)),
-        };
-        match attempt().await {
-            // Perhaps by the first one.
-            Ok(AttemptOutcome::Held(_)) if failure.outcome_unknown && !budget.waits() => {
-                Err(failure)
-            }
-            Ok(attempted) => Ok((attempted, failure.outcome_unknown)),
-            Err(again) => Err(SqlFailure {
-                outcome_unknown: failure.outcome_unknown || again.outcome_unknown,
-                ..again
-            }),
-        }
     }
 
     /// Reads the lock, unless a notification says that it is free, and tries to acquire it if that can

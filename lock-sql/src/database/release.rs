@@ -6,7 +6,7 @@ use polylock_core::{LockKey, Released};
 use super::{DatabaseStore, on};
 use crate::error::SqlFailure;
 use crate::table::{LockRows, ReadContext};
-use crate::wire::QueryResult;
+use crate::wire::{ErrorClass, QueryResult};
 
 impl DatabaseStore {
     /// Releases a lock, on another connection if the first one has ended.
@@ -16,7 +16,7 @@ impl DatabaseStore {
         id: LeaseId,
     ) -> Result<Released, SqlFailure> {
         let failure = match self.try_release(key, id).await {
-            Err(failure) if failure.is_of_connection() => failure,
+            Err(failure) if failure.class().is_some_and(ErrorClass::ends_connection) => failure,
             answered => return answered,
         };
         // The connection was probably closed while idle. Otherwise, the order of the requests is

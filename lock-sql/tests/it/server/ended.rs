@@ -12,7 +12,7 @@ use lock_testkit::servers::{
 };
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Request;
-use polylock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason, Released, Wait};
+use polylock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason, Released};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::support::{
@@ -101,18 +101,6 @@ async fn connections_that_end_together_cost_one_attempt(site: Site) {
 leases!(connections_that_end_together_cost_one_attempt);
 
 /// As after a restart of the server, which closes connections that are idle.
-async fn a_request_without_a_wait_goes_on_over_another_connection(site: Site) {
-    let locks = site.open().await;
-    let one = request("job").with_wait(Wait::Never);
-    for _ in 0..ROUNDS {
-        take_and_release(&locks, "job").await;
-        site.kill_all().await;
-        release(acquire(&locks, &one).await).await;
-    }
-}
-
-everywhere!(a_request_without_a_wait_goes_on_over_another_connection);
-
 async fn a_list_goes_on_over_another_connection(site: Site) {
     let locks = site.open().await;
     let admin = locks.admin().expect("there is one");
