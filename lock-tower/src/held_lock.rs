@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::{IntoFuture as _, poll_fn};
 use std::ops::Deref;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -234,11 +235,14 @@ impl HeldLock {
     }
 
     /// Runs `work` until it is done or a lock is lost. The clock is read before each poll, so that a
-    /// process that was paused for longer than its lease does not continue.
-    pub(crate) async fn run_while_held<W: Future>(&self, work: W) -> Result<W::Output, NotHeld> {
+    /// process that was paused for longer than its lease does not continue. Dropping the future does not
+    /// drop `work`.
+    pub(crate) async fn run_while_held<W: Future>(
+        &self,
+        mut work: Pin<&mut W>,
+    ) -> Result<W::Output, NotHeld> {
         // Handlers that finish at once need no wake-up.
         let mut lost = None;
-        tokio::pin!(work);
         poll_fn(|cx| {
             if let Some(reason) = self.lost_reason() {
                 return Poll::Ready(Err(NotHeld::Lost(reason)));
@@ -337,7 +341,7 @@ impl LockerGuard {
     ///
     /// Dropping the future drops `work`; the locks stay held.
     pub async fn run<W: Future + Send>(&self, work: W) -> Result<W::Output, NotHeld> {
-        self.held.run_while_held(work).await
+        self.held.run_while_held(pin!(work)).await
     }
 
     /// Releases the locks and waits for the reply.

@@ -4,6 +4,7 @@
 //! to send, and returns [`CallError`] instead.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -176,7 +177,7 @@ async fn handle<S: Service<R>, R>(
     };
     let guard = LockerGuard::new(held);
     (options.attach)(&mut request, HeldLock::clone(&guard));
-    let answer = guard.run_while_held(call(inner, request)).await;
+    let answer = guard.run_while_held(pin!(call(inner, request))).await;
     let answer = answer.map_err(Rejection::from)?;
     guard.release_before_response().await;
     answer.map_err(CallError::Inner)

@@ -119,8 +119,10 @@ where
         }
         Ok(Handled::Final(response))
     };
-    let handled: Result<_, CallError<S::Error>> =
-        guard.run_while_held(work).await.map_err(Rejection::from)?;
+    let handled: Result<_, CallError<S::Error>> = guard
+        .run_while_held(pin!(work))
+        .await
+        .map_err(Rejection::from)?;
     let response = match handled {
         Ok(Handled::Final(response)) => response,
         Ok(Handled::Unstored(response)) => {
@@ -136,8 +138,9 @@ where
     let options = Arc::clone(options);
     let keep = async move {
         let (head, body) = response.into_parts();
-        let read = guard.run_while_held(read_response(body, options.max_response));
-        let (kept, body) = read.await.map_err(Rejection::from)?;
+        let read = read_response(body, options.max_response);
+        let read = guard.run_while_held(pin!(read)).await;
+        let (kept, body) = read.map_err(Rejection::from)?;
         let kept = Response::from_parts(head.clone(), kept);
         let stored = StoredResponse::new(pending.execution_id, pending.fingerprint, &kept);
         let response = Response::from_parts(head, body);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::Either;
 use http::Response;
 
 use crate::keys::KeyExtractor;
@@ -89,13 +90,14 @@ pub enum OnDisconnect {
 
 impl OnDisconnect {
     /// Runs a handler, whether or not its client stays.
-    pub(crate) async fn run<W>(self, handler: W) -> W::Output
+    pub(crate) fn run<W>(self, handler: W) -> impl Future<Output = W::Output> + Send
     where
         W: Future<Output: Send> + Send + 'static,
     {
+        // Not an `async fn`: its future would have room for several copies of the handler.
         match self {
-            Self::Cancel => handler.await,
-            Self::RunToCompletion => to_completion(handler).await,
+            Self::Cancel => Either::Left(handler),
+            Self::RunToCompletion => Either::Right(to_completion(handler)),
         }
     }
 }

@@ -1,3 +1,4 @@
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -97,10 +98,12 @@ where
 {
     // Dropping this future releases the locks, even if the handler has kept a clone.
     let guard = (options.hold != HoldUntil::Manual).then(|| LockerGuard::new(held.clone()));
-    let work = call(inner, request);
     let handled = match options.on_lost {
-        OnLost::Cancel => held.run_while_held(work).await.map_err(Rejection::from)?,
-        OnLost::Continue => work.await,
+        OnLost::Cancel => held
+            .run_while_held(pin!(call(inner, request)))
+            .await
+            .map_err(Rejection::from)?,
+        OnLost::Continue => call(inner, request).await,
     };
     let response = match handled {
         Ok(response) => response,

@@ -1,12 +1,14 @@
 //! The contract of tower, by mocks.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use http::{Request, Response};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use tokio_test::{assert_pending, assert_ready_ok};
 use tower::limit::ConcurrencyLimitLayer;
-use tower::{Layer as _, Service as _, ServiceBuilder, ServiceExt as _};
+use tower::{Layer as _, Service as _, ServiceBuilder, ServiceExt as _, service_fn};
 use tower_test::mock::{self, Handle, SendResponse};
 
 use crate::support::{InTime as _, Scene, handler, post, send, settle, spawn};
@@ -107,4 +109,19 @@ async fn a_request_that_waits_for_a_lock_occupies_nothing_in_the_inner_service()
     for request in hot {
         request.said().await;
     }
+}
+
+/// Each copy is allocated and moved with every request.
+#[tokio::test]
+async fn the_future_of_a_request_has_room_for_one_future_of_the_handler() {
+    const ROOM: usize = 8 << 10;
+    let handler = service_fn(async |_: Asked| {
+        let work = [0_u8; ROOM];
+        yield_now().await;
+        Ok::<_, Infallible>(Response::new(work.len().to_string()))
+    });
+    let response = Scene::new().layer().layer(handler).call(post("/a"));
+    let size = size_of_val(&*response);
+    assert!((ROOM..2 * ROOM).contains(&size), "{size}");
+    assert_eq!(response.await.unwrap().status(), 200);
 }
