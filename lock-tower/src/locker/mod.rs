@@ -213,10 +213,10 @@ impl Locker {
             (Wait::Forever, Some(client_timeout)) => Wait::AtMost(client_timeout),
             (wait, _) => wait,
         };
-        let request = self.0.options.request.clone();
-        let request = request.with_mode(mode).with_wait(wait);
-        let keys = keys.into_iter();
-        let requests: Vec<_> = keys.map(|key| request.clone().with_key(key)).collect();
+        let request = &self.0.options.request;
+        let request = |key| request.clone().with_key(key).with_mode(mode);
+        let requests = keys.into_iter().map(|key| request(key).with_wait(wait));
+        let requests: Vec<_> = requests.collect();
         let acquired = match requests.as_slice() {
             [request] => self.0.locks.acquire(request).await.map(|guard| vec![guard]),
             requests => acquire_all(&*self.0.locks, requests).await,
