@@ -75,6 +75,14 @@ impl WaitProgress {
     fn why_unavailable(&self) -> Option<String> {
         self.0.borrow().unavailable.clone()
     }
+
+    /// The server answers again.
+    fn forget_unavailable(&self) {
+        self.0.send_if_modified(|state| {
+            state.unavailable = None;
+            false
+        });
+    }
 }
 
 /// How the waiting ended.
@@ -287,6 +295,7 @@ impl LockWait<'_> {
             let info = look(self.locks, key).await;
             // It may have been acquired while its holder was asked for.
             if info.is_some() && !self.progress.has(key) {
+                self.progress.forget_unavailable();
                 return info;
             }
         }

@@ -13,7 +13,8 @@ use polylock::LockUrl;
 pub(crate) use self::global::{Color, GlobalArgs, OutputFormat};
 use self::value::is_lease;
 pub(crate) use self::value::{
-    EventsTarget, LeaseText, address, duration, note, once_key, period, permits, signal, wait,
+    EventsTarget, LeaseText, address, duration, note, once_key, period, permits, secret, signal,
+    wait,
 };
 #[cfg(feature = "bench")]
 use crate::commands::BenchArgs;

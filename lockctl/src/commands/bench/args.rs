@@ -7,8 +7,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use polylock_bench::plan::{ContendersAs, Plan, WORKLOADS, Workload, name_of};
 use polylock_bench::report::compare::Limit;
+use secrecy::SecretString;
 
-use crate::args::duration;
+use crate::args::{duration, secret};
 
 /// Measure locks side by side, on your own servers
 ///
@@ -39,11 +40,11 @@ pub(crate) enum BenchCommand {
 pub(crate) struct MeasureArgs {
     /// Lock services to measure; env:VARIABLE for one whose URL is in a variable, backend:NAME for
     /// one of the configuration file
-    #[arg(value_name = "URL")]
-    pub(crate) urls: Vec<String>,
+    #[arg(value_name = "URL", value_parser = secret)]
+    pub(crate) urls: Vec<SecretString>,
     /// The same with a name for the report; may be given several times
-    #[arg(long = "target", value_name = "NAME=URL")]
-    pub(crate) targets: Vec<String>,
+    #[arg(long = "target", value_name = "NAME=URL", value_parser = secret)]
+    pub(crate) targets: Vec<SecretString>,
     /// What to measure, or all [default: uncontended,contended,hand-off]
     #[arg(long, value_name = "WORKLOAD", value_delimiter = ',', value_parser = workloads())]
     pub(crate) workload: Vec<Box<[Workload]>>,

@@ -3,6 +3,7 @@
 use std::env;
 
 use polylock_bench::target::{Openers, Target};
+use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
 
 use super::args::MeasureArgs;
@@ -21,10 +22,11 @@ pub(super) fn choose(
 ) -> Result<(Vec<Target>, Option<TempDir>), CommandFailure> {
     let mut named = Vec::new();
     for text in &args.targets {
-        let (name, place) = name_and_place(text)?;
+        let (name, place) = name_and_place(text.expose_secret())?;
         named.push((name.to_owned(), url_at(app, place)?));
     }
     for text in &args.urls {
+        let text = text.expose_secret();
         let url = url_at(app, text)?;
         let name = text.strip_prefix(BACKEND).map(str::to_owned);
         named.push((name.unwrap_or_else(|| free_name(&url, &named)), url));

@@ -11,9 +11,10 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use polylock::AcquireRequest;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::app::App;
-use crate::args::duration;
+use crate::args::{duration, secret};
 use crate::backend::in_namespace;
 use crate::exit::Exit;
 use crate::output::{CommandFailure, escaped, human, print, print_json};
@@ -28,8 +29,8 @@ use self::report::{DoctorReport, json};
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Lock services to check [default: that of --backend, or both with `migrate-from`]
-    #[arg(value_name = "URL", hide_possible_values = true)]
-    pub(crate) urls: Vec<String>,
+    #[arg(value_name = "URL", hide_possible_values = true, value_parser = secret)]
+    pub(crate) urls: Vec<SecretString>,
     /// Check whose warning is no fault, by its name; may be given several times
     #[arg(
         long,
@@ -99,7 +100,8 @@ fn urls(app: &App, args: &DoctorArgs) -> Result<Vec<String>, CommandFailure> {
         return Ok(app.backend()?.texts());
     }
     let env = |name: &str| std::env::var_os(name);
-    let placed = |url: &String| in_namespace(&app.global, env, url.clone());
+    let placed =
+        |url: &SecretString| in_namespace(&app.global, env, url.expose_secret().to_owned());
     let mut urls = args
         .urls
         .iter()
