@@ -36,8 +36,8 @@ pub(crate) enum EtcdAttemptError {
     Refused,
 }
 
-/// What [`REPLY_GRACE`] is for one reply. A renewal needs up to three, one after the other: to the opening of the
-/// stream, to the keep-alive, and to the read.
+/// Grace for late replies of a renewal, which needs up to three in sequence: to the opening of the stream, to the
+/// keep-alive, and to the read.
 const RENEWAL_GRACE: Duration = Duration::from_secs(2);
 
 /// Bounds work that needs a reply. Without one in the time of a server, an outage may hide that the lock is free

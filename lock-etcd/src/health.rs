@@ -21,7 +21,7 @@ pub(crate) async fn check(store: &EtcdStore) -> Result<(), EtcdFailure> {
 }
 
 /// Checks every server that the configuration names, for a report. Alarms are not checked: they stop all writes, so
-/// that the first error reports them.
+/// the first error reports them.
 pub(crate) async fn check_health(store: &EtcdStore) -> Result<Vec<HealthCheck>, EtcdFailure> {
     let servers = servers(store).await?;
     Ok(HealthRule::check_all(RULES, &ClusterFacts { servers }))

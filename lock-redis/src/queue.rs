@@ -139,7 +139,8 @@ impl RedisWaiter {
         match self.answered(joining).await {
             Some(Ok((Some(ticket), by))) => {
                 self.lease.joined(ticket);
-                // Nearly every queue has a holder, and short waits behind this one end before the first heartbeat.
+                // Nearly every queue has a holder. Shorter waits behind this one in the local queue end before the first
+                // heartbeat.
                 self.tell_contention(&by).await;
                 self.phase = QueuePhase::Joined;
             }

@@ -76,7 +76,7 @@ impl WaitProgress {
         self.0.borrow().unavailable.clone()
     }
 
-    /// The server answers again.
+    /// A holder is known, which is the reason by now.
     fn forget_unavailable(&self) {
         self.0.send_if_modified(|state| {
             state.unavailable = None;

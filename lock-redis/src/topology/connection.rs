@@ -128,6 +128,12 @@ impl RedisConnection {
         }
     }
 
+    /// Whether requests can be sent without connecting first.
+    pub(super) fn is_open(&self) -> bool {
+        self.socket
+            .is(|now| !now.life.is_over.load(Ordering::Relaxed))
+    }
+
     /// Whether the channel is subscribed already.
     pub(super) fn is_subscribed(&self) -> bool {
         let subscribed = |now: &RedisSocket| now.subscription == SubscriptionState::Subscribed;

@@ -131,7 +131,7 @@ impl RedisNode {
         let connection = match call.wait {
             None => self.connection(Use::Calls),
             Some(_) if call.is_renewal => self.connection(Use::Renewals),
-            Some(_) => self.least_used(deadline).await,
+            Some(_) => self.waiting(deadline).await?,
         };
         let deadline = deadline + call.wait.map_or(Duration::ZERO, |(_, within)| within);
         let mut answers = match (call.wait, call.batch) {
@@ -291,21 +291,40 @@ impl RedisNode {
         self.known(at).unwrap_or_else(|| self.add(&runtime, at))
     }
 
-    /// The connection that the fewest waiting calls use, the first of several. Opens another one only while all
-    /// before it are in use, and returns the first if the server takes no more.
-    async fn least_used(&self, deadline: Instant) -> Arc<RedisConnection> {
-        let runtime = Handle::current();
-        let users = |used: &Use| {
-            let known = self.known((runtime.id(), *used));
-            // One is the task that keeps it, one is `known`.
-            known.map_or(0, |it| Arc::strong_count(&it).saturating_sub(2))
+    /// The connection that the fewest waiting calls use. Opens another one only while all before it are in use; if
+    /// that fails, an open one is shared.
+    async fn waiting(&self, deadline: Instant) -> Result<Arc<RedisConnection>, RedisFailure> {
+        let least = self.least_used(|_| true).unwrap_or(Use::Waits(0));
+        let connection = self.connection(least);
+        let Err(failure) = connection.ready(deadline).await else {
+            return Ok(connection);
         };
-        let least = (0..MAX_WAIT_CONNECTIONS).map(Use::Waits).min_by_key(users);
-        let connection = self.connection(least.unwrap_or(Use::Waits(0)));
-        match connection.ready(deadline).await {
-            Ok(()) => connection,
-            Err(_) => self.connection(Use::Waits(0)),
+        let is_open = |known: Option<&Weak<RedisConnection>>| {
+            let known = known.and_then(Weak::upgrade);
+            known.is_some_and(|connection| connection.is_open())
+        };
+        match self.least_used(is_open) {
+            Some(open) if Instant::now() < deadline => Ok(self.connection(open)),
+            _ => Err(failure),
         }
+    }
+
+    /// Among the connections for waiting calls that qualify, the first of those that the fewest calls use.
+    fn least_used(
+        &self,
+        qualifies: impl Fn(Option<&Weak<RedisConnection>>) -> bool,
+    ) -> Option<Use> {
+        let runtime = Handle::current().id();
+        let connections = self.connections.read();
+        let connections = connections.unwrap_or_else(PoisonError::into_inner);
+        let known = |used: Use| {
+            let known = connections.iter().find(|(at, _)| *at == (runtime, used));
+            known.map(|(_, connection)| connection)
+        };
+        // One is the task that keeps it.
+        let users = |used: &Use| known(*used).map_or(0, |it| it.strong_count().saturating_sub(1));
+        let all = (0..MAX_WAIT_CONNECTIONS).map(Use::Waits);
+        all.filter(|used| qualifies(known(*used))).min_by_key(users)
     }
 
     fn known(&self, at: (Id, Use)) -> Option<Arc<RedisConnection>> {

@@ -81,7 +81,7 @@ impl DatabaseStore {
             Ok(locked) => locked.into_values().collect(),
             Err(failure) => return round.report(&missed, &Err(failure)),
         };
-        // There may be more locked rows than connections. A random start gives each of them a turn.
+        // There may be more locked rows than connections. With a random start, the same rows are not always last.
         let random = usize::from(self.engine.lease_id().as_bytes()[0]);
         let first = random % locked.len().max(1);
         locked.rotate_left(first);

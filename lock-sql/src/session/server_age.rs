@@ -194,7 +194,9 @@ pub(super) async fn forget_later(context: &SessionContext, session: LeaseId) {
         let Err(failure) = context.control(sql, args).await else {
             return;
         };
-        let is_refused = failure.class().is_some() && !failure.is_of_connection();
+        let is_refused = failure
+            .class()
+            .is_some_and(|class| !class.ends_connection());
         if is_refused || until <= Instant::now() {
             tracing::debug!(cause = %failure.cause, "the record of a session that ended was not deleted");
             return;

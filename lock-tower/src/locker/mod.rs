@@ -213,9 +213,9 @@ impl Locker {
             (Wait::Forever, Some(client_timeout)) => Wait::AtMost(client_timeout),
             (wait, _) => wait,
         };
-        let request = &self.0.options.request;
-        let request = |key| request.clone().with_key(key).with_mode(mode);
-        let requests = keys.into_iter().map(|key| request(key).with_wait(wait));
+        let template = &self.0.options.request;
+        let request_for = |key| template.clone().with_key(key).with_mode(mode);
+        let requests = keys.into_iter().map(|key| request_for(key).with_wait(wait));
         let requests: Vec<_> = requests.collect();
         let acquired = match requests.as_slice() {
             [request] => self.0.locks.acquire(request).await.map(|guard| vec![guard]),

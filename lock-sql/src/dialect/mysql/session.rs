@@ -39,8 +39,8 @@ pub(crate) fn row(table: &str, sessions: &str, flavor: Flavor) -> SessionStateme
         ),
     };
     let token = format!("CAST(IF({here}, {token}, {}) AS SIGNED)", got::ELSEWHERE);
-    // A counter that is opened for a write blocks `FLUSH TABLES WITH READ LOCK`, as a row does that is to be locked
-    // exclusively. A wait for a shared lock does not.
+    // A statement that opens the counter for a write blocks `FLUSH TABLES WITH READ LOCK` while it waits. So does
+    // `FOR UPDATE`, but not a shared lock.
     let begin = |strength: &str, elapsed: &str| {
         let row = format!("FROM {table} WHERE kind = 2 AND lock_key = {{1}} AND slot = 0");
         let (taken, grant) = (

@@ -517,6 +517,25 @@ async fn a_waiter_for_an_advisory_lock_of_mariadb_stops_no_backup() {
     waiting.await.expect("no panic");
 }
 
+/// It has the table open for reads alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_for_a_shared_row_lock_of_mariadb_stops_no_backup() {
+    let site = Site::mariadb_row().alone();
+    let (holder, waiter) = (site.open().await, site.open().await);
+    let guard = take(&holder, "job").await;
+    let shared = request("job").with_mode(polylock_core::Mode::Shared);
+    let waiting = tokio::spawn(async move { drop(acquire(&waiter, &shared).await) });
+    let waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID()
+         AND info LIKE '% SHARE%' AND info NOT LIKE '%NOWAIT%'";
+    until("it waits", async || site.number(waits).await > 0).await;
+    let began = Instant::now();
+    site.sql("FLUSH TABLES WITH READ LOCK; UNLOCK TABLES").await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(2), "the backup waited {took:?}");
+    guard.release().await.expect("it is released");
+    waiting.await.expect("no panic");
+}
+
 /// With this many rounds, a heartbeat once a second cannot come at the right moment by chance.
 const ROUNDS: usize = 7;
 
