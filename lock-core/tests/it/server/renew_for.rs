@@ -6,7 +6,7 @@ use polylock_core::blocking::{BlockingLock, block_on};
 use polylock_core::engine::{Spawn as _, VirtualClock};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
-use polylock_core::{AcquireRequest, LostReason};
+use polylock_core::{AcquireRequest, LostReason, RenewalRequest};
 use tokio::time::Instant;
 
 use super::fake::{Call, Fake};
@@ -225,18 +225,24 @@ async fn a_dropped_renewal_that_is_late_does_not_outlast_the_min_hold() {
     }
 }
 
+/// A lock with a min hold of 25 s whose scheduled renewal is on its way, at 20.1 s.
+async fn with_late_renewal() -> (Fake, LockGuard, Vec<RenewalRequest>) {
+    let locks = Fake::new();
+    let request = locks.request("k").ttl(secs(60)).min_hold(secs(25));
+    let guard = request.acquire().await.expect("it is free");
+    locks.state().held_back = Some(Vec::new());
+    // It is due after 18 s at the earliest, and has 2 s.
+    tokio::time::sleep(millis(20_100)).await;
+    let late = locks.state().held_back.take().unwrap_or_default();
+    assert_eq!(late.len(), 1, "it is on its way");
+    (locks, guard, late)
+}
+
 /// The reply to one by hand says nothing of the other one.
 #[tokio::test(start_paused = true)]
 async fn a_scheduled_renewal_that_is_late_does_not_outlast_the_min_hold() {
     for by_hand in [false, true] {
-        let locks = Fake::new();
-        let request = locks.request("k").ttl(secs(60)).min_hold(secs(25));
-        let guard = request.acquire().await.expect("it is free");
-        locks.state().held_back = Some(Vec::new());
-        // It is due after 18 s at the earliest, and has 2 s.
-        tokio::time::sleep(millis(20_100)).await;
-        let late = locks.state().held_back.take().unwrap_or_default();
-        assert_eq!(late.len(), 1, "it is on its way");
+        let (locks, guard, late) = with_late_renewal().await;
         if by_hand {
             guard.renew().await.expect("it is held");
         }
@@ -252,13 +258,7 @@ async fn a_scheduled_renewal_that_is_late_does_not_outlast_the_min_hold() {
 /// A renewal of this ttl may take 2 s: that of the release has its answer after the other one is over.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_late_does_not_outlast_a_min_hold_whose_answer_is_late() {
-    let locks = Fake::new();
-    let request = locks.request("k").ttl(secs(60)).min_hold(secs(25));
-    let guard = request.acquire().await.expect("it is free");
-    locks.state().held_back = Some(Vec::new());
-    tokio::time::sleep(millis(20_100)).await;
-    let late = locks.state().held_back.take().unwrap_or_default();
-    assert_eq!(late.len(), 1, "it is on its way");
+    let (locks, guard, late) = with_late_renewal().await;
     locks.state().answer_delay = millis(1_950);
     let released = tokio::spawn(guard.release());
     tokio::time::sleep(secs(1)).await;
