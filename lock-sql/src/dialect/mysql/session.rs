@@ -62,9 +62,10 @@ pub(crate) fn row(table: &str, sessions: &str, flavor: Flavor) -> SessionStateme
             begin(strength, ELAPSED)
         ))
     };
-    // The session to which a proxy has moved the connection has no transaction of this client.
+    // The session to which a proxy has moved the connection has no transaction of this client. A waiter gets the row
+    // before that is found out.
     let rollback = format!(
-        "SELECT CAST(IF({here}, 1, {}) AS SIGNED); ROLLBACK",
+        "ROLLBACK; SELECT CAST(IF({here}, 1, {}) AS SIGNED)",
         got::ELSEWHERE
     );
     let plain = || Sql::new(&rollback);
