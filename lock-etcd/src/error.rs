@@ -368,6 +368,7 @@ mod tests {
         let closed = "h2 protocol error: http2 error";
         let out_of_reach = [
             EtcdFailure::from(status(Code::ResourceExhausted, closed)),
+            of_code(Code::DataLoss),
             of_code(Code::Unavailable),
             of_code(Code::Unknown),
             EtcdFailure::Silent(Duration::ZERO),

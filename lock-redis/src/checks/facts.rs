@@ -85,25 +85,25 @@ async fn ask_one(node: &RedisNode) -> Result<ServerFacts, RedisFailure> {
         server: Arc::clone(node.server()),
         ..ServerFacts::default()
     };
-    if let Some(info) = told(node, &cmd("INFO")).await? {
+    if let Some(info) = reply_of(node, &cmd("INFO")).await? {
         facts.info(info);
     }
     for name in SETTINGS {
         let mut config = cmd("CONFIG");
         config.arg("GET").arg(name);
-        if let Some(values) = told(node, &config).await? {
+        if let Some(values) = reply_of(node, &config).await? {
             facts.setting(values);
         }
     }
     let (asked, sent) = (SystemTime::now(), Instant::now());
-    if let Some(time) = told(node, &cmd("TIME")).await? {
+    if let Some(time) = reply_of(node, &cmd("TIME")).await? {
         facts.clock = offset(time, asked, sent.elapsed());
     }
     Ok(facts)
 }
 
 /// The reply of a server; `None` if it refuses the command.
-async fn told(node: &RedisNode, command: &Cmd) -> Result<Option<Value>, RedisFailure> {
+async fn reply_of(node: &RedisNode, command: &Cmd) -> Result<Option<Value>, RedisFailure> {
     match node.run(command).await {
         Ok(reply) => Ok(Some(reply)),
         Err(failure) if failure.refusal().is_some() => {

@@ -211,9 +211,24 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_shown_without_the_password_of_its_backend() {
-        let line = ["lockctl", "--backend", "redis://app:s3ntinel@cache", "list"];
-        let shown = format!("{:?}", Cli::read(line).unwrap());
-        assert!(!shown.contains("s3ntinel"), "{shown}");
+    fn the_command_line_is_shown_without_the_passwords_of_its_urls() {
+        const URL: &str = "redis://app:s3ntinel@cache";
+        let lines: &[&[&str]] = &[
+            &["lockctl", "--backend", URL, "list"],
+            &["lockctl", "doctor", URL],
+            #[cfg(feature = "bench")]
+            &["lockctl", "bench", URL],
+            #[cfg(feature = "bench")]
+            &[
+                "lockctl",
+                "bench",
+                "--target",
+                "cache=redis://app:s3ntinel@cache",
+            ],
+        ];
+        for line in lines {
+            let shown = format!("{:?}", Cli::read(*line).unwrap());
+            assert!(!shown.contains("s3ntinel"), "{shown}");
+        }
     }
 }

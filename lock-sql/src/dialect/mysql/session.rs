@@ -62,8 +62,8 @@ pub(crate) fn row(table: &str, sessions: &str, flavor: Flavor) -> SessionStateme
             begin(strength, ELAPSED)
         ))
     };
-    // The session to which a proxy has moved the connection has no transaction of this client. A waiter gets the row
-    // before that is found out.
+    // The row is released first, so that no waiter waits for the answer. A session to which a proxy has moved the
+    // connection has no transaction of this client.
     let rollback = format!(
         "ROLLBACK; SELECT CAST(IF({here}, 1, {}) AS SIGNED)",
         got::ELSEWHERE

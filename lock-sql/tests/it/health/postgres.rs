@@ -1,8 +1,12 @@
 use lock_testkit::locks::until;
-use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby, SharedPostgres};
+use lock_testkit::servers::{
+    PgBouncer, PoolMode, PostgresOptions, PostgresServer, PostgresStandby, SharedPostgres,
+};
 use polylock_core::ErrorKind;
+use polylock_core::prelude::*;
+use polylock_sql::SqlLock;
 
-use crate::checks::{MODES, assert_refused, take};
+use crate::checks::{MODES, assert_refused, assert_says, take};
 use crate::health::support::{assert_clean, assert_only, check_health, faults, strictly};
 
 const CHECKS: [&str; 6] = [
@@ -80,7 +84,7 @@ async fn each_setting_of_a_database_is_found_by_itself() {
     assert_eq!(faults(&url).await, [""; 0]);
 }
 
-/// The sessions of locks write all the same.
+/// The sessions of locks write all the same, but for those of a pooler, whose settings are left alone.
 #[tokio::test]
 async fn a_database_whose_transactions_are_read_only_by_default_grants_locks() {
     let server = PostgresServer::shared();
@@ -90,6 +94,14 @@ async fn a_database_whose_transactions_are_read_only_by_default_grants_locks() {
     for mode in MODES {
         take(&format!("{url}?mode={mode}")).await;
     }
+    let pooler = PgBouncer::before_shared(&server, PoolMode::Transaction);
+    let (_, database) = url.rsplit_once('/').expect("a database");
+    let port = pooler.port();
+    let pooled = format!("postgres://test:test@127.0.0.1:{port}/{database}");
+    let locks = SqlLock::open(&format!("{pooled}?mode=lease&pooler=transaction")).await;
+    let refused = locks.expect("it answers").lock("k").await;
+    let error = refused.expect_err("it is read-only");
+    assert_says(&error, ErrorKind::Unavailable, "takes no writes");
 }
 
 #[tokio::test]
